@@ -1,0 +1,94 @@
+//! What CP-ALS asks of a device. Static dispatch; the GPU and the CPU implement it.
+
+use crate::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+use crate::{Real, Result};
+use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
+use std::time::Duration;
+
+/// Where the time of one MTTKRP went.
+///
+/// ```
+/// assert!(polyad::MttkrpTime::default().compute.is_zero());
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MttkrpTime {
+    /// From the first kernel's submission to the last one's end.
+    pub compute: Duration,
+    /// Reading the result back (zero on the CPU).
+    pub transfer: Duration,
+}
+
+/// A device that can hold a tensor and factors and run MTTKRP plans.
+///
+/// ```
+/// use ndarray::{array, Array2};
+/// use polyad::{Backend, Cpu};
+/// let x = array![[1.0, 2.0], [3.0, 4.0]];
+/// let (a, b) = (Array2::ones((2, 1)), array![[1.0], [10.0]]);
+/// let g = Cpu::new().mttkrp(x.view().into_dyn(), &[a.view(), b.view()], 0).unwrap();
+/// assert_eq!(g, array![[21.0], [43.0]]);
+/// ```
+pub trait Backend {
+    /// A tensor on the device. The CPU borrows a row-major tensor instead of copying it.
+    type Tensor<'a, T: Real>;
+    /// Factor matrices and weights on the device.
+    type Factors<T: Real>;
+
+    /// Name of the device, for people.
+    fn name(&self) -> String;
+
+    /// Limits and features, as plans want them.
+    fn caps(&self) -> &DeviceCaps;
+
+    /// Puts a tensor on the device, whatever its memory order.
+    ///
+    /// # Errors
+    /// What [`Shape::new`](crate::Shape::new) says of the dims, a dtype the device lacks, or no memory for it.
+    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<Self::Tensor<'a, T>>;
+
+    /// Puts factors (`I_n x R` each) and weights (length R; ones where `None`) on the device.
+    ///
+    /// # Errors
+    /// Shapes that do not fit each other, a dtype the device lacks, or no memory for them.
+    fn upload_factors<T: Real>(
+        &self,
+        weights: Option<ArrayView1<'_, T>>,
+        factors: &[ArrayView2<'_, T>],
+    ) -> Result<Self::Factors<T>>;
+
+    /// Replaces the factor of one mode.
+    ///
+    /// # Errors
+    /// A mode or a shape that does not fit, or a device failure.
+    fn set_factor<T: Real>(&self, u: &mut Self::Factors<T>, mode: usize, factor: ArrayView2<'_, T>) -> Result<()>;
+
+    /// `g[i, r] = weights[r] * sum over entries with index i in the plan's mode of x * product over m != mode of
+    /// factors[m][i_m, r]`, written to `g` (`I_mode x R`).
+    ///
+    /// # Errors
+    /// A plan that was made for something else, a wrong output shape, a device failure.
+    fn mttkrp_into<T: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &Self::Tensor<'_, T>,
+        u: &Self::Factors<T>,
+        g: ArrayViewMut2<'_, T>,
+    ) -> Result<MttkrpTime>;
+
+    /// One MTTKRP with unit weights and default options: uploads, plans, runs.
+    ///
+    /// # Errors
+    /// As for the steps it is made of.
+    fn mttkrp<T: Real>(&self, x: ArrayViewD<'_, T>, factors: &[ArrayView2<'_, T>], mode: usize) -> Result<Array2<T>> {
+        let shape = crate::Shape::new(x.shape())?;
+        shape.check_mode(mode)?;
+        let sizes: Vec<_> = factors.iter().map(|f| f.dim()).collect();
+        let rank = shape.check_factors(&sizes, None)?;
+        let plan = MttkrpPlan::new(&shape, mode, rank, &PlanOptions::default().dtype(T::DTYPE), self.caps())?;
+        let xd = self.upload_tensor(x)?;
+        let u = self.upload_factors(None, factors)?;
+        let mut g = Array2::zeros((shape.rows(mode), rank));
+        self.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
+        Ok(g)
+    }
+}

@@ -1,0 +1,1 @@
+//! Files: .npy, .npz and Tensor Toolbox text.

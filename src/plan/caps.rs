@@ -1,0 +1,110 @@
+//! What a plan knows of a device: limits and features as plain numbers.
+
+/// What sort of device it is.
+///
+/// ```
+/// assert!(polyad::plan::DeviceKind::Software < polyad::plan::DeviceKind::DiscreteGpu);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// This crate's own rayon backend.
+    Cpu,
+    /// A GPU API run in software on the CPU (lavapipe, SwiftShader, WARP).
+    Software,
+    /// An adapter that does not say what it is.
+    Other,
+    /// A GPU shared into a virtual machine.
+    VirtualGpu,
+    /// A GPU that shares the CPU's memory.
+    IntegratedGpu,
+    /// A GPU with memory of its own.
+    DiscreteGpu,
+}
+
+impl DeviceKind {
+    /// A word for it, as the command line prints it.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::DeviceKind::DiscreteGpu.name(), "discrete GPU");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Software => "software",
+            Self::Other => "other",
+            Self::VirtualGpu => "virtual GPU",
+            Self::IntegratedGpu => "integrated GPU",
+            Self::DiscreteGpu => "discrete GPU",
+        }
+    }
+}
+
+/// Limits and features of a device. Bytes are bytes; counts are counts.
+///
+/// ```
+/// use polyad::{plan::DeviceCaps, Backend, Cpu};
+/// let caps: &DeviceCaps = &DeviceCaps::cpu(4);
+/// assert!(caps.f64 && caps.threads == 4);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceCaps {
+    /// Name of the adapter, or `CPU`.
+    pub name: String,
+    /// What sort of device it is.
+    pub kind: DeviceKind,
+    /// Device memory in bytes, where it is known.
+    pub memory: Option<u64>,
+    /// Largest storage-buffer binding, in bytes. Larger data are cut into slabs.
+    pub max_binding_bytes: u64,
+    /// Largest buffer, in bytes.
+    pub max_buffer_bytes: u64,
+    /// Storage buffers one kernel may bind.
+    pub max_storage_buffers: u32,
+    /// Invocations of one workgroup.
+    pub max_workgroup_invocations: u32,
+    /// Workgroup memory, in bytes.
+    pub max_workgroup_memory: u32,
+    /// Workgroups along one dimension of a grid.
+    pub max_workgroups_per_dim: u32,
+    /// Alignment of dynamic uniform offsets, in bytes.
+    pub uniform_alignment: u32,
+    /// f64 arithmetic in kernels.
+    pub f64: bool,
+    /// f32 atomic addition on storage buffers.
+    pub f32_atomics: bool,
+    /// 64-bit atomic compare-exchange on storage buffers (f64 sums by atomics need it).
+    pub u64_atomics: bool,
+    /// Timestamps inside an encoder.
+    pub timestamps: bool,
+    /// CPU threads that share the work (1 on a GPU).
+    pub threads: usize,
+}
+
+impl DeviceCaps {
+    /// The CPU backend with that many threads: no limits but memory.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::DeviceCaps::cpu(2).name, "CPU");
+    /// ```
+    pub fn cpu(threads: usize) -> Self {
+        Self {
+            name: "CPU".into(),
+            kind: DeviceKind::Cpu,
+            memory: None,
+            max_binding_bytes: u64::MAX,
+            max_buffer_bytes: u64::MAX,
+            max_storage_buffers: u32::MAX,
+            max_workgroup_invocations: 1,
+            max_workgroup_memory: u32::MAX,
+            max_workgroups_per_dim: u32::MAX,
+            uniform_alignment: 1,
+            f64: true,
+            f32_atomics: false,
+            u64_atomics: false,
+            timestamps: false,
+            threads: threads.max(1),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Methods and the options of a plan.
+
+use crate::{Dtype, Error};
+use std::{fmt, str::FromStr};
+
+/// How an MTTKRP is computed. The four of the paper (arXiv 2510.14891), and a choice of the best.
+///
+/// ```
+/// use polyad::plan::Method;
+/// assert_eq!("tile".parse::<Method>().unwrap(), Method::Tile);
+/// assert_eq!(Method::Tile.name(), "tile");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Method {
+    /// The best for the device and the problem; the plan says which and why.
+    #[default]
+    Auto,
+    /// MTTKRP-ELEM: parallel over entries, one atomic add per entry and rank.
+    Elem,
+    /// MTTKRP-SLICE: parallel over the slices of the mode, entries of a slice one after the other.
+    Slice,
+    /// MTTKRP-TILE: slices cut into tiles, factor rows of a tile in workgroup memory, one atomic add per tile and rank.
+    Tile,
+    /// The baseline: the Khatri-Rao product formed explicitly, then a matrix product.
+    Gemm,
+}
+
+impl Method {
+    /// Every method that can be asked for by name, without `Auto`.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::Method::ALL.len(), 4);
+    /// ```
+    pub const ALL: [Self; 4] = [Self::Elem, Self::Slice, Self::Tile, Self::Gemm];
+
+    /// The word of the command line.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::Method::Gemm.name(), "gemm");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Elem => "elem",
+            Self::Slice => "slice",
+            Self::Tile => "tile",
+            Self::Gemm => "gemm",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [Self::Auto, Self::Elem, Self::Slice, Self::Tile, Self::Gemm];
+        all.into_iter().find(|m| m.name() == text).ok_or_else(|| Error::Option {
+            name: "method",
+            value: text.into(),
+            requirement: "it must be auto, elem, slice, tile or gemm".into(),
+        })
+    }
+}
+
+/// What a plan may be told. All of it has defaults.
+///
+/// ```
+/// use polyad::{plan::{Method, PlanOptions}, Dtype};
+/// let options = PlanOptions::default().method(Method::Tile).tile(4).column_block(16).dtype(Dtype::F64);
+/// assert_eq!(options.tile, Some(4));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// The method.
+    pub method: Method,
+    /// Element type (f32).
+    pub dtype: Dtype,
+    /// TILE's tau: tile width along every mode but the plan's.
+    pub tile: Option<usize>,
+    /// Column block F: ranks that a workgroup handles at a time.
+    pub column_block: Option<usize>,
+}
+
+impl PlanOptions {
+    /// The method.
+    ///
+    /// ```
+    /// use polyad::plan::{Method, PlanOptions};
+    /// assert_eq!(PlanOptions::default().method(Method::Elem).method, Method::Elem);
+    /// ```
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// Element type of the tensor, the factors and the result.
+    ///
+    /// ```
+    /// use polyad::{plan::PlanOptions, Dtype};
+    /// assert_eq!(PlanOptions::default().dtype(Dtype::F64).dtype, Dtype::F64);
+    /// ```
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// TILE's tau, at least 1. One that does not fit is clamped, with a warning in the plan.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::PlanOptions::default().tile(8).tile, Some(8));
+    /// ```
+    pub fn tile(mut self, tau: usize) -> Self {
+        self.tile = Some(tau);
+        self
+    }
+
+    /// Column block F, at least 1. One larger than the kernels allow is reduced.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::PlanOptions::default().column_block(32).column_block, Some(32));
+    /// ```
+    pub fn column_block(mut self, ranks: usize) -> Self {
+        self.column_block = Some(ranks);
+        self
+    }
+}
