@@ -10,10 +10,14 @@ use std::path::Path;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-const WIDTH: u32 = 1000;
-const TITLE: u32 = 44;
-const SIDE: u32 = 270;
-const LEGEND_LINE: u32 = 21;
+/// Drawing units in a pixel: plotters rounds to whole units, and lines of whole pixels look ragged.
+const PX: u32 = 8;
+const WIDTH: u32 = 1000 * PX;
+const TITLE: u32 = 44 * PX;
+/// Height of a mode's panel, and of the weights.
+const PANEL: u32 = 220 * PX;
+const SIDE: u32 = 270 * PX;
+const LEGEND_LINE: u32 = 21 * PX;
 /// Points in all lines together, beyond which long modes are drawn coarser. Keeps the file at some MiB.
 const POINTS: usize = 150_000;
 /// Longest mode whose entries are marked one by one.
@@ -51,26 +55,29 @@ const MANY: [(f64, f64, f64); 5] =
 /// ```
 pub fn factors(model: &CpTensor<f64>, path: &Path) -> Result<()> {
     let order = model.dims().len() as u32;
-    let panel = (480 / order).max(220);
+    let height = TITLE + PANEL * order.max(2);
     let mut svg = String::new();
-    let backend = SVGBackend::with_string(&mut svg, (WIDTH, TITLE + order * panel));
-    draw(model, &backend.into_drawing_area(), panel).map_err(|e| Error::io(path, e))?;
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    draw(model, &area).map_err(|e| Error::io(path, e))?;
+    drop(area);
+    // The size on the page in pixels; the view box stays in drawing units.
+    let size = |unit: u32| format!("<svg width=\"{}\" height=\"{}\" viewBox", WIDTH / unit, height / unit);
+    let svg = svg.replacen(&size(1), &size(PX), 1);
     write_whole(path, svg.as_bytes()).map_err(|e| Error::io(path, e))
 }
 
-fn draw(model: &CpTensor<f64>, root: &Area<'_>, panel: u32) -> Drawn {
+fn draw(model: &CpTensor<f64>, root: &Area<'_>) -> Drawn {
     root.fill(&WHITE)?;
     let dims: Vec<String> = model.dims().iter().map(ToString::to_string).collect();
     let title = format!("CP model of rank {}, dims {}", model.rank(), dims.join(" x "));
-    root.draw(&Text::new(title, (20, 14), ("sans-serif", 20)))?;
+    root.draw(&Text::new(title, at(20, 14), font(20)))?;
     let (_, body) = root.split_vertically(TITLE);
     let (left, right) = body.split_horizontally(WIDTH - SIDE);
     for (mode, area) in left.split_evenly((model.dims().len(), 1)).iter().enumerate() {
         draw_mode(model, mode, area)?;
     }
-    let (top, bottom) = right.split_vertically(panel);
+    let (top, bottom) = right.split_vertically(PANEL);
     draw_weights(model, &top)?;
-    // A figure of one panel has no room below the weights, so its legend is short.
     draw_legend(model, &bottom)?;
     root.present()
 }
@@ -82,38 +89,34 @@ fn draw_mode(model: &CpTensor<f64>, mode: usize, area: &Area<'_>) -> Drawn {
     let y_label = scale.label("loading");
     if rows == 1 {
         let x_label = format!("component (mode {mode} has one row)");
-        return draw_bars(area, factor.row(0), &x_label, &y_label, "");
+        return draw_bars(area, factor.row(0), &x_label, &y_label);
     }
     let x = 0.0..(rows - 1) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .margin(6)
-        .margin_right(14)
-        .x_label_area_size(36)
-        .y_label_area_size(62)
-        .build_cartesian_2d(x, scale.range(factor.iter().copied()))?;
+    let mut chart = margins(area).build_cartesian_2d(x, scale.range(factor.iter().copied()))?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.1))
-        .axis_style(BLACK.mix(0.5))
+        .bold_line_style(BLACK.mix(0.1).stroke_width(PX))
+        .set_all_tick_mark_size(5 * PX)
+        .axis_style(BLACK.mix(0.5).stroke_width(PX))
         .x_desc(format!("index in mode {mode}"))
         .y_desc(y_label)
         .x_labels(rows.min(10))
         .y_labels(5)
         .x_label_formatter(&|v| number(*v))
         .y_label_formatter(&|v| number(*v))
-        .axis_desc_style(("sans-serif", 14))
-        .label_style(("sans-serif", 12))
+        .axis_desc_style(font(14))
+        .label_style(font(12))
         .draw()?;
-    let stretches = (POINTS / (2 * rank * model.dims().len())).clamp(50, WIDTH as usize);
-    let width = if rank > 30 { 1 } else { 2 };
+    let stretches = (POINTS / (2 * rank * model.dims().len())).clamp(50, 1000);
+    let width = if rank > 30 { PX } else { 2 * PX };
     // The first components, usually the heaviest, end up on top.
     for r in (0..rank).rev() {
         let line = thin_out(factor.column(r), stretches).into_iter().map(|(i, v)| (i as f64, scale.apply(v)));
         let color = color(r, rank);
         chart.draw_series(LineSeries::new(line, color.stroke_width(width)))?;
         if rows <= MARKED {
-            let mark = |(i, &v): (usize, &f64)| Circle::new((i as f64, scale.apply(v)), width + 1, color.filled());
+            let mark = |(i, &v): (usize, &f64)| Circle::new((i as f64, scale.apply(v)), width + PX, color.filled());
             chart.draw_series(factor.column(r).iter().enumerate().map(mark))?;
         }
     }
@@ -122,34 +125,30 @@ fn draw_mode(model: &CpTensor<f64>, mode: usize, area: &Area<'_>) -> Drawn {
 
 fn draw_weights(model: &CpTensor<f64>, area: &Area<'_>) -> Drawn {
     let scale = Scale::of(model.weights().iter().copied());
-    draw_bars(area, model.weights().view(), "component", &scale.label("weight"), "")
+    draw_bars(area, model.weights().view(), "component", &scale.label("weight"))
 }
 
 /// One bar per component.
-fn draw_bars(area: &Area<'_>, values: ArrayView1<'_, f64>, x_label: &str, y_label: &str, caption: &str) -> Drawn {
+fn draw_bars(area: &Area<'_>, values: ArrayView1<'_, f64>, x_label: &str, y_label: &str) -> Drawn {
     let scale = Scale::of(values.iter().copied());
     let rank = values.len();
-    let mut builder = ChartBuilder::on(area);
-    builder.margin(6).margin_right(14).x_label_area_size(36).y_label_area_size(62);
-    if !caption.is_empty() {
-        builder.caption(caption, ("sans-serif", 14));
-    }
     let y = scale.range(values.iter().copied().chain([0.0]));
-    let mut chart = builder.build_cartesian_2d(-0.6..rank as f64 - 0.4, y)?;
+    let mut chart = margins(area).build_cartesian_2d(-0.6..rank as f64 - 0.4, y)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.1))
-        .axis_style(BLACK.mix(0.5))
+        .bold_line_style(BLACK.mix(0.1).stroke_width(PX))
+        .set_all_tick_mark_size(5 * PX)
+        .axis_style(BLACK.mix(0.5).stroke_width(PX))
         .x_desc(x_label)
         .y_desc(y_label)
         .x_labels(rank.min(6))
         .y_labels(5)
         .x_label_formatter(&|v| if v.fract() == 0.0 { number(*v) } else { String::new() })
         .y_label_formatter(&|v| number(*v))
-        .axis_desc_style(("sans-serif", 14))
-        .label_style(("sans-serif", 12))
+        .axis_desc_style(font(14))
+        .label_style(font(12))
         .draw()?;
     chart.draw_series(values.iter().enumerate().map(|(r, &v)| {
         let (middle, height) = (r as f64, scale.apply(v));
@@ -160,18 +159,35 @@ fn draw_bars(area: &Area<'_>, values: ArrayView1<'_, f64>, x_label: &str, y_labe
 
 fn draw_legend(model: &CpTensor<f64>, area: &Area<'_>) -> Drawn {
     let (_, height) = area.dim_in_pixel();
-    let (lines, rank) = ((height.saturating_sub(40) / LEGEND_LINE) as usize, model.rank());
+    let (lines, rank) = ((height.saturating_sub(40 * PX) / LEGEND_LINE) as usize, model.rank());
     let shown = if rank <= lines { rank } else { lines.saturating_sub(1) };
-    let y = |line: usize| 36 + line as i32 * LEGEND_LINE as i32;
-    area.draw(&Text::new("component: weight", (24, 10), ("sans-serif", 14)))?;
+    let y = |line: usize| 36 + line as i32 * (LEGEND_LINE / PX) as i32;
+    area.draw(&Text::new("component: weight", at(24, 10), font(14)))?;
     for (r, &weight) in model.weights().iter().enumerate().take(shown) {
-        area.draw(&PathElement::new([(24, y(r) + 6), (52, y(r) + 6)], color(r, rank).stroke_width(3)))?;
-        area.draw(&Text::new(format!("{r}: {}", number(weight)), (62, y(r)), ("sans-serif", 14)))?;
+        let style = color(r, rank).stroke_width(3 * PX);
+        area.draw(&PathElement::new([at(24, y(r) + 6), at(52, y(r) + 6)], style))?;
+        area.draw(&Text::new(format!("{r}: {}", number(weight)), at(62, y(r)), font(14)))?;
     }
     if shown < rank {
-        area.draw(&Text::new(format!("... and {} more", rank - shown), (62, y(shown)), ("sans-serif", 14)))?;
+        area.draw(&Text::new(format!("... and {} more", rank - shown), at(62, y(shown)), font(14)))?;
     }
     Ok(())
+}
+
+/// A chart with room for its labels.
+fn margins<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.margin(6 * PX).margin_right(14 * PX).x_label_area_size(36 * PX).y_label_area_size(62 * PX);
+    chart
+}
+
+/// A place in pixels.
+fn at(x: i32, y: i32) -> (i32, i32) {
+    (x * PX as i32, y * PX as i32)
+}
+
+fn font(pixels: u32) -> TextStyle<'static> {
+    ("sans-serif", pixels * PX).into()
 }
 
 /// The power of ten that brings values near 1, where axis labels are short: 0 for values that are near it anyway.
