@@ -1,5 +1,12 @@
 //! A CP model (ktensor elsewhere): weights and one factor matrix per mode.
 
+mod full;
+mod normalize;
+mod scaled;
+mod score;
+
+pub use score::{Score, ScoreOptions};
+
 use crate::{Error, Real, Result, Shape};
 use ndarray::{Array1, Array2};
 
