@@ -1,19 +1,75 @@
-//! The CPU backend.
+//! The CPU backend: rayon over the cores of this machine. `reference` is the definition that all kernels are tested
+//! against.
 
-use crate::plan::{DeviceCaps, MttkrpPlan};
-use crate::{Backend, MttkrpTime, Real, Result};
+mod elem;
+mod gemm;
+mod job;
+pub mod reference;
+mod slice;
+mod tile;
+
+use crate::error::show;
+use crate::plan::{DeviceCaps, Method, MttkrpPlan};
+use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
+use job::Job;
 use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Dimension, IxDyn};
+use rayon::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The CPU backend: rayon over this machine's cores.
+/// The CPU backend: rayon over this machine's cores. The same plan on the same number of threads gives the same bits.
+///
+/// ```
+/// use ndarray::{array, Array2};
+/// use polyad::{Backend, Cpu};
+/// let x = array![[1.0f32, 2.0], [3.0, 4.0]];
+/// let (a, b) = (array![[1.0f32], [10.0]], Array2::ones((2, 1)));
+/// let g = Cpu::new().mttkrp(x.view().into_dyn(), &[a.view(), b.view()], 1).unwrap();
+/// assert_eq!(g, array![[31.0], [42.0]]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Cpu {
     caps: DeviceCaps,
+    pool: Option<Arc<rayon::ThreadPool>>,
 }
 
 impl Cpu {
     /// Uses rayon's current pool.
+    ///
+    /// ```
+    /// use polyad::{Backend, Cpu};
+    /// assert!(Cpu::new().caps().threads >= 1);
+    /// ```
     pub fn new() -> Self {
-        Self { caps: DeviceCaps::cpu(rayon::current_num_threads()) }
+        Self { caps: DeviceCaps::cpu(rayon::current_num_threads()), pool: None }
+    }
+
+    /// Runs its kernels in a pool of its own with that many threads; clones share the pool. Work that is not the
+    /// backend's, such as the small dense solves of CP-ALS, stays in rayon's current pool.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for zero threads, or where the system gives no threads.
+    ///
+    /// ```
+    /// use polyad::{Backend, Cpu};
+    /// assert_eq!(Cpu::with_threads(2).unwrap().caps().threads, 2);
+    /// assert!(Cpu::with_threads(0).is_err());
+    /// ```
+    pub fn with_threads(threads: usize) -> Result<Self> {
+        let refused = |requirement| Error::Option { name: "threads", value: threads.to_string(), requirement };
+        if threads == 0 {
+            return Err(refused("at least one is needed".into()));
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|e| refused(format!("the threads could not be started: {e}")))?;
+        Ok(Self { caps: DeviceCaps::cpu(threads), pool: Some(Arc::new(pool)) })
+    }
+
+    fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
     }
 }
 
@@ -24,6 +80,13 @@ impl Default for Cpu {
 }
 
 /// Factors and weights held by the CPU backend.
+///
+/// ```
+/// use ndarray::Array2;
+/// use polyad::{Backend, Cpu, CpuFactors};
+/// let a = Array2::<f32>::ones((3, 2));
+/// let factors: CpuFactors<f32> = Cpu::new().upload_factors(None, &[a.view()]).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct CpuFactors<T> {
     weights: Array1<T>,
@@ -42,29 +105,127 @@ impl Backend for Cpu {
         &self.caps
     }
 
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, _x: ArrayView<'a, T, D>) -> Result<Self::Tensor<'a, T>> {
-        todo!()
+    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<Self::Tensor<'a, T>> {
+        Shape::new(x.shape())?;
+        if x.is_standard_layout() {
+            return Ok(CowArray::from(x.into_dyn()));
+        }
+        Ok(CowArray::from(x.into_dyn().as_standard_layout().into_owned()))
     }
 
     fn upload_factors<T: Real>(
         &self,
-        _weights: Option<ArrayView1<'_, T>>,
-        _factors: &[ArrayView2<'_, T>],
+        weights: Option<ArrayView1<'_, T>>,
+        factors: &[ArrayView2<'_, T>],
     ) -> Result<Self::Factors<T>> {
-        todo!()
+        let dims: Vec<usize> = factors.iter().map(|f| f.nrows()).collect();
+        let sizes: Vec<_> = factors.iter().map(|f| f.dim()).collect();
+        let rank = Shape::new(&dims)?.check_factors(&sizes, weights.map(|w| w.len()))?;
+        if let Some((r, v)) = weights.iter().flatten().enumerate().find(|(_, v)| !v.is_finite()) {
+            return Err(Error::NonFinite { what: "the weights".into(), index: vec![r], value: v.f64() });
+        }
+        for (mode, &factor) in factors.iter().enumerate() {
+            check_finite(mode, factor)?;
+        }
+        let weights = weights.map_or_else(|| Array1::ones(rank), |w| w.to_owned());
+        let factors = factors.iter().map(|f| f.as_standard_layout().into_owned()).collect();
+        Ok(CpuFactors { weights, factors })
     }
 
-    fn set_factor<T: Real>(&self, _u: &mut Self::Factors<T>, _mode: usize, _factor: ArrayView2<'_, T>) -> Result<()> {
-        todo!()
+    fn set_factor<T: Real>(&self, u: &mut Self::Factors<T>, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+        let order = u.factors.len();
+        let held = u.factors.get_mut(mode).ok_or(Error::ModeOutOfRange { mode, order })?;
+        if held.dim() != factor.dim() {
+            return Err(Error::FactorShape { mode, expected: held.dim(), found: factor.dim() });
+        }
+        check_finite(mode, factor)?;
+        held.assign(&factor);
+        Ok(())
     }
 
     fn mttkrp_into<T: Real>(
         &self,
-        _plan: &MttkrpPlan,
-        _x: &Self::Tensor<'_, T>,
-        _u: &Self::Factors<T>,
-        _g: ArrayViewMut2<'_, T>,
+        plan: &MttkrpPlan,
+        x: &Self::Tensor<'_, T>,
+        u: &Self::Factors<T>,
+        mut g: ArrayViewMut2<'_, T>,
     ) -> Result<MttkrpTime> {
-        todo!()
+        check(plan, x.shape(), u, g.dim())?;
+        let start = Instant::now();
+        // Both are in standard layout where this backend made them; a tensor that the caller made may not be.
+        let x = x.as_standard_layout();
+        let x = x.as_slice().ok_or_else(|| mismatch("the tensor is not contiguous"))?;
+        let factors: Option<Vec<&[T]>> = u.factors.iter().map(|f| f.as_slice()).collect();
+        let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
+        let weights: Vec<T> = u.weights.to_vec();
+        let run = |g: &mut [T]| self.install(|| run(plan.method(), &job, &weights, g));
+        match g.as_slice_mut() {
+            Some(g) => run(g)?,
+            None => {
+                let mut dense = vec![T::zero(); g.len()];
+                run(&mut dense)?;
+                g.iter_mut().zip(dense).for_each(|(to, from)| *to = from);
+            }
+        }
+        Ok(MttkrpTime { compute: start.elapsed(), transfer: Duration::ZERO })
+    }
+}
+
+/// The kernel of the method, then the weights and the check that all of G is finite.
+fn run<T: Real>(method: Method, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
+    g.fill(T::zero());
+    match method {
+        // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
+        _ if job.shape.order() == 1 => g.chunks_mut(job.rank).zip(job.x).for_each(|(row, &x)| row.fill(x)),
+        Method::Elem => elem::elem(job, g),
+        Method::Slice => slice::slice(job, g),
+        Method::Tile => tile::tile(job, g),
+        Method::Gemm | Method::Auto => gemm::gemm(job, g)?,
+    }
+    let bad = g.par_chunks_mut(job.rank).enumerate().find_map_first(|(i, row)| {
+        row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
+        row.iter().position(|v| !v.is_finite()).map(|r| vec![i, r])
+    });
+    match bad {
+        Some(index) => {
+            Err(Error::Overflow { what: format!("MTTKRP of mode {}", job.mode), dtype: T::DTYPE.name(), index })
+        }
+        None => Ok(()),
+    }
+}
+
+fn mismatch(reason: impl Into<String>) -> Error {
+    Error::PlanMismatch { reason: reason.into() }
+}
+
+/// The plan against everything it is used with.
+fn check<T: Real>(plan: &MttkrpPlan, dims: &[usize], u: &CpuFactors<T>, g: (usize, usize)) -> Result<()> {
+    if plan.dtype() != T::DTYPE {
+        let (expected, found) = (plan.dtype().name(), T::DTYPE.name());
+        return Err(Error::DtypeMismatch { what: "the plan", expected, found });
+    }
+    if plan.shape().dims() != dims {
+        return Err(mismatch(format!("it is for dims {}, the tensor has {}", show(plan.shape()), show(dims))));
+    }
+    let rows: Vec<usize> = u.factors.iter().map(|f| f.nrows()).collect();
+    if rows != dims {
+        return Err(mismatch(format!("it is for dims {}, the factors have {} rows", show(dims), show(&rows))));
+    }
+    if plan.rank() != u.weights.len() {
+        return Err(mismatch(format!("it is for rank {}, the factors have {}", plan.rank(), u.weights.len())));
+    }
+    let expected = (plan.shape().rows(plan.mode()), plan.rank());
+    if g != expected {
+        return Err(Error::OutputShape { expected, found: g });
+    }
+    Ok(())
+}
+
+fn check_finite<T: Real>(mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+    match factor.indexed_iter().find(|(_, v)| !v.is_finite()) {
+        Some(((i, r), v)) => {
+            Err(Error::NonFinite { what: format!("factor {mode}"), index: vec![i, r], value: v.f64() })
+        }
+        None => Ok(()),
     }
 }

@@ -1,0 +1,120 @@
+//! What the CPU kernels share: the operands as slices, the walk over indices, and sums split between threads.
+
+use crate::plan::MttkrpPlan;
+use crate::{Real, Shape};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Most elements of all partial sums together.
+const MAX_PARTIALS: usize = 64 << 20;
+
+/// The operands of one MTTKRP, checked: `x` row-major, factor `m` row-major `I_m x R`.
+pub(super) struct Job<'a, T> {
+    pub x: &'a [T],
+    pub shape: &'a Shape,
+    pub factors: Vec<&'a [T]>,
+    pub mode: usize,
+    pub rank: usize,
+    /// TILE's tau.
+    pub tile: usize,
+    /// Column block F.
+    pub block: usize,
+}
+
+impl<'a, T: Real> Job<'a, T> {
+    pub fn new(plan: &'a MttkrpPlan, x: &'a [T], factors: Vec<&'a [T]>) -> Self {
+        let (tile, block) = (plan.tile().max(1), plan.column_block().clamp(1, plan.rank().max(1)));
+        Self { x, shape: plan.shape(), factors, mode: plan.mode(), rank: plan.rank(), tile, block }
+    }
+
+    /// The modes other than the job's, in order.
+    pub fn others(&self) -> Vec<usize> {
+        (0..self.shape.order()).filter(|&m| m != self.mode).collect()
+    }
+
+    /// The ranks in blocks of F.
+    pub fn column_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let (block, rank) = (self.block, self.rank);
+        (0..rank).step_by(block).map(move |start| start..rank.min(start + block))
+    }
+
+    /// Columns of row `i` of factor `m`.
+    pub fn row(&self, m: usize, i: usize, columns: &Range<usize>) -> &'a [T] {
+        &self.factors[m][i * self.rank + columns.start..i * self.rank + columns.end]
+    }
+
+    /// `product = x * Hadamard product of the factor rows at this index, without the job's mode`.
+    pub fn entry(&self, product: &mut [T], x: T, index: &[usize], columns: &Range<usize>) {
+        product.fill(x);
+        for (m, &i) in index.iter().enumerate() {
+            if m != self.mode {
+                for (p, &a) in product.iter_mut().zip(self.row(m, i, columns)) {
+                    *p *= a;
+                }
+            }
+        }
+    }
+}
+
+/// `sum += terms`.
+pub(super) fn add<T: Real>(sum: &mut [T], terms: &[T]) {
+    for (s, &t) in sum.iter_mut().zip(terms) {
+        *s += t;
+    }
+}
+
+/// The next index in row-major order, mode `fixed` left as it is. False after the last one, which wraps to zeros.
+pub(super) fn advance(index: &mut [usize], dims: &[usize], fixed: Option<usize>) -> bool {
+    for m in (0..dims.len()).rev().filter(|&m| Some(m) != fixed) {
+        index[m] += 1;
+        if index[m] < dims[m] {
+            return true;
+        }
+        index[m] = 0;
+    }
+    false
+}
+
+/// How a sum may be split between threads.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Split {
+    /// By items only: every part may touch every row.
+    Items,
+    /// By rows where there are enough of them (no partial sums), else by items.
+    RowsOrItems,
+}
+
+/// Runs `work(rows, items, sum)` for every part of rows x items and leaves the total in `g` (rows x rank, zero before).
+/// Parts of the items have partial sums of their own, added in order: the same bits for the same number of threads.
+pub(super) fn in_parts<T: Real>(
+    g: &mut [T],
+    rank: usize,
+    items: usize,
+    split: Split,
+    work: impl Fn(Range<usize>, Range<usize>, &mut [T]) + Sync,
+) {
+    let (threads, rows, len) = (rayon::current_num_threads(), g.len() / rank, g.len());
+    if split == Split::RowsOrItems && (rows >= 16 * threads || len > MAX_PARTIALS) {
+        let per_part = rows.div_ceil(threads);
+        g.par_chunks_mut(per_part * rank).enumerate().for_each(|(part, sum)| {
+            let start = part * per_part;
+            work(start..start + sum.len() / rank, 0..items, sum);
+        });
+        return;
+    }
+    let parts = threads.min(1 + MAX_PARTIALS / len).min(items).max(1);
+    let per_part = items.div_ceil(parts);
+    let mut partials = vec![T::zero(); (parts - 1) * len];
+    let mut sums: Vec<&mut [T]> = std::iter::once(&mut *g).chain(partials.chunks_mut(len)).collect();
+    sums.par_iter_mut().enumerate().for_each(|(part, sum)| {
+        let start = items.min(part * per_part);
+        work(0..rows, start..items.min(start + per_part), sum);
+    });
+    drop(sums);
+    const BLOCK: usize = 4096;
+    g.par_chunks_mut(BLOCK).enumerate().for_each(|(b, sum)| {
+        for partial in partials.chunks(len) {
+            add(sum, &partial[b * BLOCK..b * BLOCK + sum.len()]);
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! MTTKRP-TILE of the paper: slices cut into tiles of tau^(d-1) entries, tau along every mode but the job's.
+//!
+//! Computes `G[i, r] += sum_{tile} X[..] * prod_{m != n} A_m[i_m, r]`. The factor rows of a tile, F ranks wide, are
+//! staged in a local buffer that stays in the first-level cache; a tile's sum is kept in registers, LANES ranks at a
+//! time, and added to G once. Within a tile the sum is factored: first along the last of the other modes, then times
+//! the rows of the rest. Rows of the mode that share a tile position are done one after the other, so one staging serves
+//! all of them (on a GPU each has its own workgroup).
+//! Order: tiles in row-major order within a thread, then the threads' sums. At most K = N / I_n additions.
+
+use super::job::{Job, Split, add, advance, in_parts};
+use crate::{MAX_ORDER, Real};
+use std::ops::Range;
+
+/// Ranks summed in registers. The staged rows are padded to a multiple with zeros.
+const LANES: usize = 16;
+
+/// Leaves the MTTKRP in `g`, which is zero before. The order is at least 2.
+pub(super) fn tile<T: Real>(job: &Job<'_, T>, g: &mut [T]) {
+    let tiles = job.others().iter().map(|&m| job.shape[m].div_ceil(job.tile)).product();
+    in_parts(g, job.rank, tiles, Split::RowsOrItems, |rows, tiles, sum| {
+        let mut staged = Staged::new(job);
+        for columns in job.column_blocks() {
+            for t in tiles.clone() {
+                staged.load(job, t, &columns);
+                for (row, i) in rows.clone().enumerate() {
+                    let row = &mut sum[row * job.rank..][columns.clone()];
+                    for (lane, row) in row.chunks_mut(LANES).enumerate() {
+                        add(row, &staged.sum(job, i, lane * LANES));
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The factor rows of one tile, and where the tile lies in X.
+struct Staged<T> {
+    /// The other modes.
+    modes: Vec<usize>,
+    /// Stride in X of each of them.
+    strides: Vec<usize>,
+    /// Row-major stride in X of the job's mode.
+    row_stride: usize,
+    /// Entries of the tile along each of them: tau, less at the edge.
+    lens: Vec<usize>,
+    /// Where the rows of each of them start in `rows`.
+    starts: Vec<usize>,
+    /// Padded width of a staged row.
+    width: usize,
+    /// Position in X of the tile's first entry, for row 0.
+    base: usize,
+    rows: Vec<T>,
+}
+
+impl<T: Real> Staged<T> {
+    fn new(job: &Job<'_, T>) -> Self {
+        let modes = job.others();
+        let width = job.block.next_multiple_of(LANES);
+        let mut len = 0;
+        let mut starts = Vec::with_capacity(modes.len());
+        for &m in &modes {
+            starts.push(len);
+            len += job.tile.min(job.shape[m]) * width;
+        }
+        let strides = modes.iter().map(|&m| job.shape.right(m)).collect();
+        let (row_stride, lens) = (job.shape.right(job.mode), vec![0; modes.len()]);
+        Self { modes, strides, row_stride, lens, starts, width, base: 0, rows: vec![T::zero(); len] }
+    }
+
+    /// Stages tile `t` (in row-major order of tiles), these ranks of it.
+    fn load(&mut self, job: &Job<'_, T>, t: usize, columns: &Range<usize>) {
+        let mut rest = t;
+        self.base = 0;
+        for (k, &m) in self.modes.iter().enumerate().rev() {
+            let count = job.shape[m].div_ceil(job.tile);
+            let first = rest % count * job.tile;
+            rest /= count;
+            self.lens[k] = job.tile.min(job.shape[m] - first);
+            self.base += first * self.strides[k];
+            let rows = self.rows[self.starts[k]..].chunks_mut(self.width).take(self.lens[k]);
+            for (i, row) in rows.enumerate() {
+                let (used, padding) = row.split_at_mut(columns.len());
+                used.copy_from_slice(job.row(m, first + i, columns));
+                padding.fill(T::zero());
+            }
+        }
+    }
+
+    /// The tile's sum for row `i` of the mode and LANES ranks from `lane` on.
+    fn sum(&self, job: &Job<'_, T>, i: usize, lane: usize) -> [T; LANES] {
+        let mut sum = [T::zero(); LANES];
+        let last = self.modes.len() - 1;
+        let last_rows = &self.rows[self.starts[last] + lane..];
+        let mut index = [0; MAX_ORDER];
+        loop {
+            let at: usize = index[..last].iter().zip(&self.strides).map(|(i, s)| i * s).sum();
+            let x = &job.x[self.base + i * self.row_stride + at..];
+            let mut part = [T::zero(); LANES];
+            let entries = x.iter().step_by(self.strides[last]).take(self.lens[last]);
+            for (&x, row) in entries.zip(last_rows.chunks(self.width)) {
+                for (p, &a) in part.iter_mut().zip(&row[..LANES]) {
+                    *p += x * a;
+                }
+            }
+            for (k, &j) in index[..last].iter().enumerate() {
+                let row = &self.rows[self.starts[k] + j * self.width + lane..][..LANES];
+                for (p, &a) in part.iter_mut().zip(row) {
+                    *p *= a;
+                }
+            }
+            add(&mut sum, &part);
+            if !advance(&mut index[..last], &self.lens[..last], None) {
+                return sum;
+            }
+        }
+    }
+}

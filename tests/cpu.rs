@@ -1,0 +1,309 @@
+//! The CPU backend: every method against the f64 definition, known values, layouts, repeatability, errors.
+
+mod common;
+
+use common::{Numbers, Reference, assert_within_bound, share_of_bound};
+use ndarray::{Array1, Array2, Array3, ArrayD, ArrayView1, ArrayView2, ArrayViewD, Axis, IxDyn, Slice, array, s};
+use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+use polyad::{Backend, Cpu, Error, Real, Result};
+
+fn mttkrp<T: Real>(
+    cpu: &Cpu,
+    x: ArrayViewD<'_, T>,
+    weights: Option<ArrayView1<'_, T>>,
+    factors: &[ArrayView2<'_, T>],
+    mode: usize,
+    options: &PlanOptions,
+) -> Result<Array2<T>> {
+    let rank = factors[0].ncols();
+    let plan = MttkrpPlan::new(x.shape(), mode, rank, &options.clone().dtype(T::DTYPE), cpu.caps())?;
+    let mut g = Array2::from_elem((x.shape()[mode], rank), T::nan());
+    let (xd, u) = (cpu.upload_tensor(x)?, cpu.upload_factors(weights, factors)?);
+    cpu.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
+    Ok(g)
+}
+
+const TAU: usize = 4;
+
+/// Sizes around the tile, orders 1 to 8.
+fn shapes() -> Vec<Vec<usize>> {
+    let mut shapes: Vec<Vec<usize>> = [1, 2, TAU - 1, TAU, TAU + 1, 13, 70].iter().map(|&i| vec![i]).collect();
+    shapes.extend([vec![1, 1], vec![1, 7], vec![TAU, TAU], vec![TAU + 1, TAU - 1], vec![13, 11], vec![40, 3]]);
+    shapes.extend([vec![1, 1, 1], vec![TAU; 3], vec![TAU + 1, TAU, TAU - 1], vec![5, 7, 3], vec![1, 13, 2]]);
+    shapes.extend([vec![17, 2, 11], vec![2, 3, 33], vec![70, 3, 2], vec![3, 70, 2], vec![2, 3, 70]]);
+    shapes.extend([vec![2, 3, 4, 5], vec![TAU + 1, 1, TAU - 1, TAU], vec![7, 2, 5, 3], vec![3; 4]]);
+    shapes.extend([vec![2, 3, 4, 5, 3], vec![TAU + 1, 2, 1, TAU, 3], vec![1; 5], vec![3, 2, 5, 2, 7]]);
+    shapes.extend([vec![2, 3, 1, 5, 2, 3], vec![2, 1, 3, 2, 2, 2, 3], vec![2; 8], vec![5, 1, 2, 1, 2, 3, 1, 2]]);
+    shapes
+}
+
+/// Returns the largest share of the bound over all cases, and the cases that broke it.
+fn conformance<T: Real>(method: Method, threads: usize) -> (f64, Vec<String>) {
+    let cpu = Cpu::with_threads(threads).unwrap();
+    let (mut worst, mut failures) = (0f64, Vec::new());
+    for (seed, dims) in shapes().into_iter().enumerate() {
+        for rank in [1, 3, 16, 17] {
+            let mut numbers = Numbers::new(seed as u64);
+            let x: ArrayD<T> = numbers.tensor(&dims);
+            let factors: Vec<Array2<T>> = dims.iter().map(|&i| numbers.matrix(i, rank)).collect();
+            let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
+            let lambda: Array1<T> = numbers.vector(rank);
+            for mode in 0..dims.len() {
+                for (weights, tau, block) in [(None, TAU, 32), (Some(lambda.view()), TAU, 5), (None, 1, 16)] {
+                    let options = PlanOptions::default().method(method).tile(tau).column_block(block);
+                    let what = format!("{method} {} {dims:?} mode {mode} R {rank} tau {tau} F {block}", T::DTYPE);
+                    let reference = Reference::new(x.view(), weights, &factors, mode);
+                    match mttkrp(&cpu, x.view(), weights, &factors, mode, &options) {
+                        Ok(g) => {
+                            let share = share_of_bound(g.view(), &reference, reference.chain, dims.len());
+                            if !(share <= 1.0) {
+                                failures.push(format!("{what}: {share} of the bound"));
+                            }
+                            worst = worst.max(share);
+                        }
+                        Err(e) => failures.push(format!("{what}: {e}")),
+                    }
+                }
+            }
+        }
+    }
+    (worst, failures)
+}
+
+#[test]
+fn every_method_agrees_with_the_definition() {
+    let mut failures = Vec::new();
+    for method in Method::ALL {
+        for threads in [1, 3] {
+            for (dtype, (share, failed)) in
+                [("f32", conformance::<f32>(method, threads)), ("f64", conformance::<f64>(method, threads))]
+            {
+                println!("{method} {dtype} on {threads} threads: at most {share:.3} of the error bound");
+                failures.extend(failed);
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The check itself: an operand that is off by little more than rounding must not pass.
+#[test]
+fn the_check_bites() {
+    fn perturbed<T: Real>(step: f64) -> f64 {
+        let mut numbers = Numbers::new(5);
+        // Positive operands, so that nothing cancels and S is the result.
+        let x: ArrayD<T> = numbers.tensor(&[5, 4, 3]).mapv(|v: T| v.abs());
+        let (a, b, mut c): (Array2<T>, Array2<T>, Array2<T>) =
+            (Array2::ones((5, 3)), Array2::ones((4, 3)), Array2::ones((3, 3)));
+        let reference = Reference::new(x.view(), None, &[a.view(), b.view(), c.view()], 0);
+        c[[1, 2]] *= T::of(1.0 + step);
+        let factors = [a.view(), b.view(), c.view()];
+        let g = mttkrp(&Cpu::new(), x.view(), None, &factors, 0, &PlanOptions::default()).unwrap();
+        share_of_bound(g.view(), &reference, reference.chain, 3)
+    }
+    assert!(perturbed::<f32>(0.0) <= 1.0 && perturbed::<f64>(0.0) <= 1.0);
+    assert!(perturbed::<f32>(200.0 * f64::from(f32::EPSILON)) > 1.0);
+    assert!(perturbed::<f64>(200.0 * f64::EPSILON) > 1.0);
+    let reference = Reference::new(array![[1.0f64]].into_dyn().view(), None, &[array![[1.0]].view(); 2], 0);
+    assert!(!(share_of_bound(array![[f64::NAN]].view(), &reference, 1, 2) <= 1.0));
+}
+
+#[test]
+#[should_panic(expected = "of its bound")]
+fn the_assertion_panics() {
+    let x = array![[1.0f64, 2.0]].into_dyn();
+    let (a, b) = (array![[1.0]], array![[1.0], [1.0]]);
+    let reference = Reference::new(x.view(), None, &[a.view(), b.view()], 0);
+    assert_within_bound(array![[3.0 + 1e-10]].view(), &reference, 2, "three and a bit");
+}
+
+#[test]
+fn any_memory_layout_will_do() {
+    let mut numbers = Numbers::new(1);
+    let big: ArrayD<f32> = numbers.tensor(&[10, 9, 8]);
+    let mut strided = big.view();
+    strided.slice_axis_inplace(Axis(0), Slice::new(1, None, 2));
+    strided.slice_axis_inplace(Axis(2), Slice::new(0, None, -1));
+    let fortran = {
+        let mut f = ArrayD::zeros(ndarray::ShapeBuilder::f(IxDyn(&[10, 9, 8])));
+        f.assign(&big);
+        f
+    };
+    for x in [big.view(), strided, fortran.view(), big.view().permuted_axes(IxDyn(&[1, 2, 0]))] {
+        let wide: Vec<Array2<f32>> = x.shape().iter().map(|&i| numbers.matrix(6, i)).collect();
+        let factors: Vec<_> = wide.iter().map(|f| f.slice(s![1..;2, ..]).reversed_axes()).collect();
+        for method in Method::ALL {
+            for mode in 0..3 {
+                let reference = Reference::new(x.view(), None, &factors, mode);
+                let options = PlanOptions::default().method(method).tile(3);
+                let g = mttkrp(&Cpu::new(), x.view(), None, &factors, mode, &options).unwrap();
+                assert_within_bound(g.view(), &reference, reference.chain, method.name());
+            }
+        }
+    }
+    let cpu = Cpu::new();
+    assert!(cpu.upload_tensor(big.view()).unwrap().is_view(), "row-major data are borrowed");
+    assert!(!cpu.upload_tensor(fortran.view()).unwrap().is_view());
+}
+
+#[test]
+fn the_output_may_be_strided() {
+    let mut numbers = Numbers::new(2);
+    let x: ArrayD<f64> = numbers.tensor(&[4, 5]);
+    let (a, b): (Array2<f64>, Array2<f64>) = (numbers.matrix(4, 2), numbers.matrix(5, 2));
+    let cpu = Cpu::new();
+    let plan = MttkrpPlan::new(&[4, 5], 1, 2, &PlanOptions::default().dtype(polyad::Dtype::F64), cpu.caps()).unwrap();
+    let (xd, u) = (cpu.upload_tensor(x.view()).unwrap(), cpu.upload_factors(None, &[a.view(), b.view()]).unwrap());
+    let mut out = Array2::zeros((2, 5));
+    cpu.mttkrp_into(&plan, &xd, &u, out.view_mut().reversed_axes()).unwrap();
+    assert_eq!(out.t(), cpu.mttkrp(x.view(), &[a.view(), b.view()], 1).unwrap());
+}
+
+fn known_values<T: Real>(method: Method) {
+    let cpu = Cpu::new();
+    let options = PlanOptions::default().method(method).tile(2);
+    // Unit oracle: one entry, then the opposite corner too.
+    let factor =
+        |first: usize, rows: usize| Array2::from_shape_fn((rows, 5), |(i, j)| T::of(((first + i) * (j + 1)) as f64));
+    let factors = [factor(10, 2), factor(12, 3), factor(15, 4)];
+    let factors = factors.each_ref().map(|f| f.view());
+    let mut x = Array3::<T>::zeros((2, 3, 4));
+    x[[0, 0, 0]] = T::of(1.0);
+    for (corner, values) in [([0, 0, 0], [180.0, 150.0, 120.0]), ([1, 2, 3], [252.0, 198.0, 154.0])] {
+        x[corner] = T::of(1.0);
+        for mode in 0..3 {
+            let g = mttkrp(&cpu, x.view().into_dyn(), None, &factors, mode, &options).unwrap();
+            for ((i, j), &v) in g.indexed_iter() {
+                if i == corner[mode] {
+                    assert_eq!(v.f64(), values[mode] * ((j + 1) * (j + 1)) as f64, "{method} mode {mode} {i} {j}");
+                } else if corner == [0, 0, 0] || i != 0 {
+                    assert_eq!(v.f64(), 0.0, "{method} mode {mode} {i} {j}");
+                }
+            }
+        }
+    }
+    // Column sums of 0..105 with ramps.
+    let x = Array1::from_iter((0..105).map(|v| T::of(f64::from(v)))).into_shape_with_order((5, 7, 3)).unwrap();
+    let ramps = [5, 7, 3].map(|rows| Array2::from_shape_fn((rows, 4), |(i, r)| T::of((4 * i + r) as f64 / 10.0)));
+    let ramps = ramps.each_ref().map(|f| f.view());
+    let lambda = Array1::from_iter((1..5).map(|v| T::of(f64::from(v))));
+    for (mode, weights, sums) in [
+        (0, None, [2856.0, 3837.4, 4928.0, 6127.8]),
+        (1, None, [2475.2, 3364.2, 4362.4, 5469.8]),
+        (2, None, [7761.6, 9135.0, 10617.6, 12209.4]),
+        (1, Some(lambda.view()), [2475.2, 6728.4, 13087.2, 21879.2]),
+    ] {
+        let g = mttkrp(&cpu, x.view().into_dyn(), weights, &ramps, mode, &options).unwrap();
+        for (column, sum) in g.columns().into_iter().zip(sums) {
+            let found: f64 = column.iter().map(|v| v.f64()).sum();
+            // 105 terms of 3 factors, each itself rounded: (K + 2 d + 1) eps of a sum of positive numbers.
+            let bound = (105.0 + 7.0) * T::epsilon().f64() * sum;
+            assert!((found - sum).abs() <= bound, "{method} mode {mode}: {found} is not {sum}");
+        }
+    }
+    // 1..720 in column-major order with ones: whole numbers, exact in f32 too.
+    let x = Array1::from_iter((1..=720).map(|v| T::of(f64::from(v)))).into_dyn();
+    let x = x.into_shape_with_order(IxDyn(&[6, 5, 4, 3, 2])).unwrap().reversed_axes();
+    assert_eq!(x.shape(), [2, 3, 4, 5, 6]);
+    let ones = [2, 3, 4, 5, 6].map(|rows| Array2::<T>::ones((rows, 2)));
+    let ones = ones.each_ref().map(|f| f.view());
+    let rows: [&[f64]; 5] = [
+        &[129600.0, 129960.0],
+        &[86040.0, 86520.0, 87000.0],
+        &[63270.0, 64350.0, 65430.0, 66510.0],
+        &[45000.0, 48456.0, 51912.0, 55368.0, 58824.0],
+        &[7260.0, 21660.0, 36060.0, 50460.0, 64860.0, 79260.0],
+    ];
+    for (mode, rows) in rows.iter().enumerate() {
+        let g = mttkrp(&cpu, x.view(), None, &ones, mode, &options).unwrap();
+        for (found, &expected) in g.rows().into_iter().zip(*rows) {
+            assert!(found.iter().all(|v| v.f64() == expected), "{method} mode {mode}: {found} is not {expected}");
+        }
+    }
+}
+
+#[test]
+fn known_values_of_every_method() {
+    for method in Method::ALL {
+        known_values::<f32>(method);
+        known_values::<f64>(method);
+    }
+}
+
+#[test]
+fn the_same_threads_give_the_same_bits() {
+    let mut numbers = Numbers::new(9);
+    let x: ArrayD<f32> = numbers.tensor(&[9, 40, 31]);
+    let factors: Vec<Array2<f32>> = [9, 40, 31].iter().map(|&i| numbers.matrix(i, 21)).collect();
+    let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
+    for threads in [1, 2, 5] {
+        let cpu = Cpu::with_threads(threads).unwrap();
+        for method in Method::ALL {
+            for mode in 0..3 {
+                let options = PlanOptions::default().method(method);
+                let once = mttkrp(&cpu, x.view(), None, &factors, mode, &options).unwrap();
+                for _ in 0..5 {
+                    let again = mttkrp(&cpu, x.view(), None, &factors, mode, &options).unwrap();
+                    assert_eq!(once, again, "{method} mode {mode} on {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_with_numbers() {
+    let cpu = Cpu::new();
+    let options = PlanOptions::default();
+    let x = Array2::<f32>::ones((2, 3));
+    let (a, b) = (Array2::<f32>::ones((2, 4)), Array2::<f32>::ones((3, 4)));
+    let xd = cpu.upload_tensor(x.view()).unwrap();
+    let mut u = cpu.upload_factors(None, &[a.view(), b.view()]).unwrap();
+    let mut g = Array2::<f32>::zeros((2, 4));
+    let plan = |dims: &[usize], rank, options: &PlanOptions| {
+        MttkrpPlan::new(dims, 0, rank, options, &DeviceCaps::cpu(1)).unwrap()
+    };
+    let mut run = |plan: &MttkrpPlan| cpu.mttkrp_into(plan, &xd, &u, g.view_mut()).unwrap_err();
+    assert!(matches!(run(&plan(&[2, 4], 4, &options)), Error::PlanMismatch { reason } if reason.contains("(2, 4)")));
+    assert!(matches!(run(&plan(&[2, 3], 5, &options)), Error::PlanMismatch { reason } if reason.contains('5')));
+    let wide = options.clone().dtype(polyad::Dtype::F64);
+    assert_eq!(run(&plan(&[2, 3], 4, &wide)), Error::DtypeMismatch { what: "the plan", expected: "f64", found: "f32" });
+    let mut wrong = Array2::zeros((3, 4));
+    assert_eq!(
+        cpu.mttkrp_into(&plan(&[2, 3], 4, &options), &xd, &u, wrong.view_mut()).unwrap_err(),
+        Error::OutputShape { expected: (2, 4), found: (3, 4) }
+    );
+    assert_eq!(cpu.set_factor(&mut u, 2, a.view()).unwrap_err(), Error::ModeOutOfRange { mode: 2, order: 2 });
+    assert_eq!(
+        cpu.set_factor(&mut u, 1, a.view()).unwrap_err(),
+        Error::FactorShape { mode: 1, expected: (3, 4), found: (2, 4) }
+    );
+    let mut bad = a.clone();
+    bad[[1, 2]] = f32::INFINITY;
+    let refused = Error::NonFinite { what: "factor 0".into(), index: vec![1, 2], value: f64::INFINITY };
+    assert_eq!(cpu.set_factor(&mut u, 0, bad.view()).unwrap_err(), refused);
+    assert_eq!(cpu.upload_factors(None, &[bad.view(), b.view()]).unwrap_err(), refused);
+    assert_eq!(
+        cpu.upload_factors(Some(array![1.0f32].view()), &[a.view(), b.view()]).unwrap_err(),
+        Error::WeightsLength { expected: 4, found: 1 }
+    );
+    assert!(cpu.upload_tensor(Array2::<f32>::zeros((2, 0)).view()).is_err());
+    assert!(cpu.mttkrp(x.view().into_dyn(), &[a.view(), b.view()], 2).is_err());
+}
+
+#[test]
+fn a_sum_out_of_range_is_an_error_not_infinity() {
+    let x = Array2::from_elem((2, 3), 1e30f32);
+    let (a, mut b) = (Array2::<f32>::ones((2, 2)), Array2::<f32>::ones((3, 2)));
+    b[[2, 1]] = 1e30;
+    for method in Method::ALL {
+        let options = PlanOptions::default().method(method);
+        let factors = [a.view(), b.view()];
+        let error = mttkrp(&Cpu::new(), x.view().into_dyn(), None, &factors, 0, &options).unwrap_err();
+        assert_eq!(
+            error,
+            Error::Overflow { what: "MTTKRP of mode 0".into(), dtype: "f32", index: vec![0, 1] },
+            "{method}"
+        );
+    }
+}
