@@ -107,4 +107,30 @@ impl DeviceCaps {
             threads: threads.max(1),
         }
     }
+
+    /// The smallest GPU that WebGPU allows: default limits, no optional feature.
+    ///
+    /// ```
+    /// let caps = polyad::plan::DeviceCaps::webgpu_minimum("any GPU");
+    /// assert_eq!((caps.max_workgroup_memory, caps.f64), (16384, false));
+    /// ```
+    pub fn webgpu_minimum(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            kind: DeviceKind::Other,
+            memory: None,
+            max_binding_bytes: 128 << 20,
+            max_buffer_bytes: 256 << 20,
+            max_storage_buffers: 8,
+            max_workgroup_invocations: 256,
+            max_workgroup_memory: 16384,
+            max_workgroups_per_dim: 65535,
+            uniform_alignment: 256,
+            f64: false,
+            f32_atomics: false,
+            u64_atomics: false,
+            timestamps: false,
+            threads: 1,
+        }
+    }
 }

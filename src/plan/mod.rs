@@ -1,75 +1,362 @@
 //! Plans: pure arithmetic that decides everything about an MTTKRP before a device is touched.
+//!
+//! A plan is a printable value: the method and why, tile and column block, slabs, and for a GPU every dispatch with
+//! its kernel, parameters, buffers and grid. Nothing here knows wgpu.
 
 mod caps;
+mod entrywise;
+mod gemm;
+mod kernel;
+mod memory;
 mod options;
+mod tuning;
 
 pub use caps::{DeviceCaps, DeviceKind};
+pub use kernel::{
+    AtomicAdd, Dispatch, EntryParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, PerMode, Slot,
+};
+pub use memory::{Slab, buffer_limit, column_blocks, slabs};
 pub use options::{Method, PlanOptions};
 
-use crate::{Result, Shape};
+use crate::{Dtype, Error, Result, Shape};
+use std::fmt;
 
 /// How one MTTKRP will be computed on one device.
+///
+/// ```
+/// use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+/// let options = PlanOptions::default().method(Method::Tile).tile(4);
+/// let plan = MttkrpPlan::new(&[30, 20, 10], 1, 8, &options, &DeviceCaps::webgpu_minimum("any GPU")).unwrap();
+/// assert_eq!((plan.method(), plan.tile(), plan.rank()), (Method::Tile, 4, 8));
+/// println!("{plan}");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct MttkrpPlan {
     shape: Shape,
     mode: usize,
     rank: usize,
-    options: PlanOptions,
+    dtype: Dtype,
+    method: Method,
+    reason: String,
+    warnings: Vec<String>,
+    tile: usize,
+    column_block: usize,
+    columns: Vec<usize>,
+    slabs: Vec<Slab>,
+    dispatches: Vec<Dispatch>,
+    scratch: [u64; 3],
+    chain: u64,
+}
+
+/// What the parts of the planner share.
+struct Problem<'a> {
+    shape: &'a Shape,
+    mode: usize,
+    options: &'a PlanOptions,
+    /// First column of each block and, last, the rank.
+    columns: Vec<usize>,
+}
+
+impl Problem<'_> {
+    fn dtype(&self) -> Dtype {
+        self.options.dtype
+    }
+
+    fn other_modes(&self) -> impl Iterator<Item = usize> {
+        (0..self.shape.order()).filter(move |&m| m != self.mode)
+    }
+
+    /// The factors lie one after the other in one buffer; the weights are its last row.
+    fn weights_row(&self) -> u32 {
+        self.shape.iter().sum::<usize>() as u32
+    }
+
+    /// First factor row of each mode that a slab reads.
+    fn row0(&self, slab: &Slab) -> PerMode {
+        let first = |m: usize| self.shape[..m].iter().sum::<usize>() + slab.offsets[m];
+        entrywise::per_mode((0..self.shape.order()).map(|m| first(m) as u32))
+    }
 }
 
 impl MttkrpPlan {
-    /// Plans.
+    /// Plans the MTTKRP of `mode` at `rank` for a tensor with these dims.
     ///
     /// # Errors
-    /// Shapes, modes and limits.
-    pub fn new(dims: &[usize], mode: usize, rank: usize, options: &PlanOptions, _caps: &DeviceCaps) -> Result<Self> {
+    /// What [`Shape::new`] says of the dims, [`Error::ModeOutOfRange`], [`Error::RankZero`], [`Error::Option`] for a
+    /// tile or column block of 0, [`Error::MissingFeature`] or [`Error::LimitTooSmall`] where the device cannot.
+    ///
+    /// ```
+    /// use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// assert!(MttkrpPlan::new(&[3, 4], 2, 1, &PlanOptions::default(), &DeviceCaps::cpu(1)).is_err());
+    /// ```
+    pub fn new(dims: &[usize], mode: usize, rank: usize, options: &PlanOptions, caps: &DeviceCaps) -> Result<Self> {
         let shape = Shape::new(dims)?;
         shape.check_mode(mode)?;
-        Ok(Self { shape, mode, rank, options: options.clone() })
+        if rank == 0 {
+            return Err(Error::RankZero);
+        }
+        for (name, value) in [("tile", options.tile), ("column_block", options.column_block)] {
+            if value == Some(0) {
+                return Err(Error::Option { name, value: "0".into(), requirement: "it must be at least 1".into() });
+            }
+        }
+        let dtype = options.dtype;
+        if dtype == Dtype::F64 && !caps.f64 {
+            let needed_for = "dtype f64".into();
+            return Err(Error::MissingFeature { adapter: caps.name.clone(), feature: "SHADER_F64", needed_for });
+        }
+        let limit = buffer_limit(caps, dtype);
+        let on_gpu = caps.kind != DeviceKind::Cpu;
+        let slabs = if on_gpu { slabs(&shape, dtype, limit)? } else { Vec::new() };
+        let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
+        let mut problem = Problem { shape: &shape, mode, options, columns };
+        let mut warnings = Vec::new();
+        let (method, reason) = resolve(&problem, caps, &slabs, limit)?;
+        let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
+        let (dispatches, scratch, chain) = match (on_gpu, method) {
+            (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
+            (true, Method::Gemm) => {
+                let (dispatches, scratch) = gemm::dispatches(&problem, caps, &slabs, limit)?;
+                (dispatches, scratch, gemm::chain(&problem, &slabs, limit))
+            }
+            (true, _) => (
+                entrywise::dispatches(&problem, method, blocks, caps, &slabs)?,
+                [0; 3],
+                entrywise::chain(&problem, method, blocks, slabs.len()),
+            ),
+        };
+        let columns = std::mem::take(&mut problem.columns);
+        let (tile, column_block) = (blocks.tile, blocks.columns);
+        Ok(Self {
+            mode,
+            rank,
+            dtype,
+            method,
+            reason,
+            warnings,
+            tile,
+            column_block,
+            columns,
+            slabs,
+            dispatches,
+            scratch,
+            chain,
+            shape,
+        })
     }
 
     /// The tensor's shape.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.shape().dims(), [3, 4]);
+    /// ```
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The mode whose factor the result updates.
+    /// The mode: the result is `I_mode x R`.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.mode(), 1);
+    /// ```
     pub fn mode(&self) -> usize {
         self.mode
     }
 
-    /// R.
+    /// The rank R.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.rank(), 2);
+    /// ```
     pub fn rank(&self) -> usize {
         self.rank
     }
 
+    /// Element type of tensor, factors and result.
+    ///
+    /// ```
+    /// # use polyad::{plan::{DeviceCaps, MttkrpPlan, PlanOptions}, Dtype};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.dtype(), Dtype::F32);
+    /// ```
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// The method, resolved: never `Auto`.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_ne!(plan.method(), Method::Auto);
+    /// ```
     pub fn method(&self) -> Method {
-        self.options.method
-    }
-
-    /// The element type.
-    pub fn dtype(&self) -> crate::Dtype {
-        self.options.dtype
-    }
-
-    /// Tile width tau.
-    pub fn tile(&self) -> usize {
-        self.options.tile.unwrap_or(8)
-    }
-
-    /// Column block F.
-    pub fn column_block(&self) -> usize {
-        self.options.column_block.unwrap_or(32)
+        self.method
     }
 
     /// Why this method.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+    /// let options = PlanOptions::default().method(Method::Slice);
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &options, &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.reason(), "asked for");
+    /// ```
     pub fn reason(&self) -> &str {
-        ""
+        &self.reason
     }
 
-    /// What the user should know.
+    /// What the user should know, one line each: a tile that had to be clamped, for instance.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[3, 4], 1, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert!(plan.warnings().is_empty());
+    /// ```
     pub fn warnings(&self) -> &[String] {
-        &[]
+        &self.warnings
+    }
+
+    /// TILE's tau: the width of a tile along every mode but the plan's, at most the largest of their dims.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[9, 4], 0, 2, &PlanOptions::default().tile(7), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.tile(), 4);
+    /// ```
+    pub fn tile(&self) -> usize {
+        self.tile
+    }
+
+    /// Column block F: ranks handled at a time.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[9, 4], 0, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.column_block(), 2);
+    /// ```
+    pub fn column_block(&self) -> usize {
+        self.column_block
+    }
+
+    /// First column of each block of columns that has buffers of its own and, last, the rank.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[9, 4], 0, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.columns(), [0, 2]);
+    /// ```
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// The slabs the tensor is cut into (none on the CPU, which does not cut it).
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let caps = DeviceCaps::webgpu_minimum("any GPU");
+    /// let plan = MttkrpPlan::new(&[1000, 1000, 100], 0, 2, &PlanOptions::default(), &caps).unwrap();
+    /// assert_eq!(plan.slabs().len(), 3);
+    /// ```
+    pub fn slabs(&self) -> &[Slab] {
+        &self.slabs
+    }
+
+    /// The dispatches in order (none on the CPU).
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+    /// let (options, caps) = (PlanOptions::default().method(Method::Gemm), DeviceCaps::webgpu_minimum("any GPU"));
+    /// let plan = MttkrpPlan::new(&[9, 4, 5], 1, 2, &options, &caps).unwrap();
+    /// let shaders: Vec<_> = plan.dispatches().iter().map(|d| d.spec.shader).collect();
+    /// assert_eq!(shaders, ["khatri_rao", "gemm", "khatri_rao", "multiply_sum"]);
+    /// ```
+    pub fn dispatches(&self) -> &[Dispatch] {
+        &self.dispatches
+    }
+
+    /// Bytes of one scratch buffer on a GPU: 0 for anything but GEMM's three.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
+    /// let (options, caps) = (PlanOptions::default().method(Method::Gemm), DeviceCaps::webgpu_minimum("any GPU"));
+    /// let plan = MttkrpPlan::new(&[9, 4, 5], 0, 2, &options, &caps).unwrap();
+    /// assert_eq!(plan.scratch_bytes(Slot::KhatriRao), 4 * 5 * 2 * 4);
+    /// ```
+    pub fn scratch_bytes(&self, slot: Slot) -> u64 {
+        match slot {
+            Slot::KhatriRao => self.scratch[0],
+            Slot::Partial => self.scratch[1],
+            Slot::Outer => self.scratch[2],
+            Slot::X(_) | Slot::Factors(_) | Slot::G(_) => 0,
+        }
+    }
+
+    /// Longest chain of additions into one entry of the result: K of the rounding bound `(K + d + 1) eps S`.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let plan = MttkrpPlan::new(&[9, 4], 0, 2, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap();
+    /// assert_eq!(plan.chain(), 4);
+    /// ```
+    pub fn chain(&self) -> u64 {
+        self.chain
+    }
+}
+
+/// "auto" is resolved here and nowhere else.
+fn resolve(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<(Method, String)> {
+    if problem.options.method != Method::Auto {
+        return Ok((problem.options.method, "asked for".into()));
+    }
+    if caps.kind == DeviceKind::Cpu {
+        return Ok((Method::Gemm, "the fastest on a CPU: a matrix product does the work".into()));
+    }
+    if let Some(memory) = caps.memory {
+        let (_, scratch) = gemm::dispatches(problem, caps, slabs, limit)?;
+        let tensor = problem.shape.len() as u64 * problem.dtype().bytes();
+        let needed = tensor + scratch.iter().sum::<u64>();
+        if needed > memory {
+            let reason = format!("GEMM would need {needed} bytes, the device has {memory}");
+            return Ok((Method::Tile, reason));
+        }
+    }
+    Ok((Method::Gemm, "the fastest of the paper's four when its scratch fits the device".into()))
+}
+
+/// Folds a count of workgroups over x and y.
+fn fold_grid(groups: u64, caps: &DeviceCaps) -> Result<[u32; 2]> {
+    let most = u64::from(caps.max_workgroups_per_dim);
+    let y = groups.div_ceil(most).max(1);
+    if y > most {
+        return Err(Error::LimitTooSmall {
+            limit: "max_compute_workgroups_per_dimension",
+            what: format!("a grid of {groups} workgroups"),
+            needed: y,
+            available: most,
+        });
+    }
+    Ok([groups.div_ceil(y) as u32, y as u32])
+}
+
+impl fmt::Display for MttkrpPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims = crate::error::show(&self.shape);
+        writeln!(f, "MTTKRP of mode {} of {dims} at rank {}, {}", self.mode, self.rank, self.dtype)?;
+        writeln!(f, "method {}: {}", self.method, self.reason)?;
+        writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?;
+        if !self.dispatches.is_empty() {
+            let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());
+            writeln!(f, "{slabs} slabs, {blocks} blocks of columns, {count} dispatches")?;
+            writeln!(f, "scratch {} bytes", self.scratch.iter().sum::<u64>())?;
+            writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
+        }
+        self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))
     }
 }

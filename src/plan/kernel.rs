@@ -1,0 +1,271 @@
+//! What a plan is made of: which kernel, with which constants, on which buffers, over which grid.
+
+use crate::{Dtype, MAX_ORDER};
+use bytemuck::{Pod, Zeroable};
+use std::fmt;
+
+/// How kernels that share output entries add to them.
+///
+/// ```
+/// assert_eq!(polyad::plan::AtomicAdd::F32.shader(), "atomic_add_f32");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtomicAdd {
+    /// The adapter's own f32 atomic addition.
+    F32,
+    /// A compare-exchange loop on 32-bit words.
+    CompareExchange32,
+    /// A compare-exchange loop on 64-bit words.
+    CompareExchange64,
+}
+
+impl AtomicAdd {
+    /// The shader file (without `.wgsl`) that is put in front of the kernel.
+    pub fn shader(self) -> &'static str {
+        match self {
+            Self::F32 => "atomic_add_f32",
+            Self::CompareExchange32 => "atomic_add_cas32",
+            Self::CompareExchange64 => "atomic_add_cas64",
+        }
+    }
+}
+
+/// One specialised kernel: the plan's output, the pipeline cache's key and the pipeline's label.
+///
+/// ```
+/// use polyad::{plan::{DeviceCaps, KernelSpec}, Dtype};
+/// let spec = KernelSpec::new("khatri_rao", Dtype::F32, None, &[("WG", 64)]);
+/// assert_eq!(spec.to_string(), "khatri_rao f32 WG=64");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct KernelSpec {
+    /// File name under `shaders/`, without `.wgsl`.
+    pub shader: &'static str,
+    /// Element type.
+    pub dtype: Dtype,
+    /// How it adds to shared output entries, if it has to.
+    pub atomic: Option<AtomicAdd>,
+    /// The numbers put into its `// @spec` lines.
+    pub consts: Vec<(&'static str, u32)>,
+}
+
+impl KernelSpec {
+    /// A specification.
+    pub fn new(shader: &'static str, dtype: Dtype, atomic: Option<AtomicAdd>, consts: &[(&'static str, u32)]) -> Self {
+        Self { shader, dtype, atomic, consts: consts.to_vec() }
+    }
+}
+
+impl fmt::Display for KernelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.shader, self.dtype)?;
+        if let Some(atomic) = self.atomic {
+            write!(f, " {}", atomic.shader())?;
+        }
+        self.consts.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// A buffer that a dispatch binds.
+///
+/// ```
+/// assert_ne!(polyad::plan::Slot::X(0), polyad::plan::Slot::X(1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Slot {
+    /// A slab of the tensor.
+    X(usize),
+    /// Factor rows and, in the last row, the weights, of one block of columns.
+    Factors(usize),
+    /// The result's columns of one block.
+    G(usize),
+    /// Scratch: Khatri-Rao rows that a matrix product reads.
+    KhatriRao,
+    /// Scratch: the one-sided product of a middle mode.
+    Partial,
+    /// Scratch: Khatri-Rao rows of the other side of a middle mode.
+    Outer,
+}
+
+/// One dispatch of a plan.
+///
+/// ```
+/// use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+/// # let mut caps = polyad::plan::DeviceCaps::webgpu_minimum("test");
+/// let plan = MttkrpPlan::new(&[4, 5, 6], 0, 2, &PlanOptions::default().method(Method::Slice), &caps).unwrap();
+/// assert_eq!(plan.dispatches()[0].spec.shader, "mttkrp_slice");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Dispatch {
+    /// The kernel.
+    pub spec: KernelSpec,
+    /// Its parameters, bound at 0.
+    pub params: Params,
+    /// Storage buffers at bindings 1, 2, ..; the last one is written.
+    pub slots: Vec<Slot>,
+    /// Workgroups along x, y and z.
+    pub grid: [u32; 3],
+}
+
+/// Eight numbers, one per mode, as WGSL's uniform address space wants them: `array<vec4<u32>, 2>`.
+pub type PerMode = [u32; MAX_ORDER];
+
+/// Parameters of ELEM, SLICE and TILE; `EntryParams` in the shaders.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::EntryParams>(), 160);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct EntryParams {
+    /// The mode.
+    pub mode: u32,
+    /// Columns of this block: row stride of factors and result.
+    pub rank: u32,
+    /// Row of the factor buffer that holds the weights.
+    pub weights_row: u32,
+    /// First row of the result that this slab adds to.
+    pub g_row0: u32,
+    /// Groups: entries (ELEM), slices (SLICE) or tiles (TILE).
+    pub count: u32,
+    /// Workgroups along x: the grid is folded over x and y.
+    pub grid_x: u32,
+    /// Fills the row.
+    pub pad: [u32; 2],
+    /// Dims of the slab.
+    pub dims: PerMode,
+    /// Row-major strides of the slab.
+    pub strides: PerMode,
+    /// First factor row of each mode for this slab.
+    pub row0: PerMode,
+    /// Tiles along each mode (TILE only; the dim itself along the plan's mode).
+    pub tiles: PerMode,
+}
+
+/// Parameters of `khatri_rao`.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::KhatriRaoParams>(), 96);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct KhatriRaoParams {
+    /// Rows made.
+    pub rows: u32,
+    /// Columns.
+    pub rank: u32,
+    /// Position of the first row in the whole product.
+    pub q0: u32,
+    /// Bit m is set if mode m takes part.
+    pub modes: u32,
+    /// Row of the factor buffer that holds the weights.
+    pub weights_row: u32,
+    /// 1 to multiply by the weights.
+    pub with_weights: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// Number of modes.
+    pub order: u32,
+    /// Dims of the slab.
+    pub dims: PerMode,
+    /// First factor row of each mode for this slab.
+    pub row0: PerMode,
+}
+
+/// Parameters of `gemm`: `C[c_row0 + m, r] (+)= sum_k X[a0 + m * stride_m + k * stride_k] * B[k, r]`.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::GemmParams>(), 48);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct GemmParams {
+    /// Rows.
+    pub m: u32,
+    /// Columns.
+    pub rank: u32,
+    /// Length of the reduction.
+    pub k: u32,
+    /// First entry of X.
+    pub a0: u32,
+    /// Stride of rows in X.
+    pub stride_m: u32,
+    /// Stride of the reduction in X.
+    pub stride_k: u32,
+    /// First row of C.
+    pub c_row0: u32,
+    /// 1 to add to C, 0 to overwrite it.
+    pub accumulate: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// Fills the row.
+    pub pad: [u32; 3],
+}
+
+/// Parameters of `multiply_sum`: `G[g_row0 + i, r] += sum_q outer[q, r] * partial[q * stride_q + i * stride_i - m0, r]`,
+/// over those `q` whose row is in the buffer.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::MultiplySumParams>(), 48);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct MultiplySumParams {
+    /// Rows of the result that this slab has.
+    pub rows: u32,
+    /// Columns.
+    pub rank: u32,
+    /// First row of the result.
+    pub g_row0: u32,
+    /// First row of the outer operand that is in its buffer.
+    pub q0: u32,
+    /// One past the last.
+    pub q1: u32,
+    /// Stride of `q` in rows of the partial product.
+    pub stride_q: u32,
+    /// Stride of the result's row in rows of the partial product.
+    pub stride_i: u32,
+    /// First row of the partial product that is in its buffer.
+    pub m0: u32,
+    /// One past the last.
+    pub m1: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// Fills the row.
+    pub pad: [u32; 2],
+}
+
+/// Parameters of a dispatch, by kernel.
+///
+/// ```
+/// use polyad::plan::{GemmParams, Params};
+/// assert_eq!(Params::Gemm(GemmParams::default()).bytes().len(), 48);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Params {
+    /// ELEM, SLICE, TILE.
+    Entry(EntryParams),
+    /// `khatri_rao`.
+    KhatriRao(KhatriRaoParams),
+    /// `gemm`.
+    Gemm(GemmParams),
+    /// `multiply_sum`.
+    MultiplySum(MultiplySumParams),
+}
+
+impl Params {
+    /// The bytes that the uniform buffer gets.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Entry(p) => bytemuck::bytes_of(p),
+            Self::KhatriRao(p) => bytemuck::bytes_of(p),
+            Self::Gemm(p) => bytemuck::bytes_of(p),
+            Self::MultiplySum(p) => bytemuck::bytes_of(p),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Slabs and column blocks: how a problem is cut so that every buffer fits one binding.
+
+use super::DeviceCaps;
+use crate::{Dtype, Error, Result, Shape};
+
+/// A contiguous part of a row-major tensor: leading modes fixed, one mode a range, trailing modes whole.
+///
+/// ```
+/// use polyad::{plan::slabs, Dtype, Shape};
+/// let cut = slabs(&Shape::new(&[2, 5, 4]).unwrap(), Dtype::F32, 64).unwrap();
+/// assert_eq!(cut.len(), 4);
+/// assert_eq!((cut[1].start, &cut[1].dims[..], &cut[1].offsets[..]), (12, &[1, 2, 4][..], &[0, 3, 0][..]));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Slab {
+    /// Row-major position of its first entry.
+    pub start: usize,
+    /// Its dims, as many as the tensor's.
+    pub dims: Vec<usize>,
+    /// Its first index along each mode.
+    pub offsets: Vec<usize>,
+}
+
+impl Slab {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Never: a slab has at least one entry.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// The largest buffer a plan will use, in bytes: a binding, a buffer, and indices that fit 31 bits.
+///
+/// ```
+/// use polyad::{plan::{buffer_limit, DeviceCaps}, Dtype};
+/// assert_eq!(buffer_limit(&DeviceCaps::webgpu_minimum("test"), Dtype::F32), 128 << 20);
+/// ```
+pub fn buffer_limit(caps: &DeviceCaps, dtype: Dtype) -> u64 {
+    let limit = caps.max_binding_bytes.min(caps.max_buffer_bytes).min(dtype.bytes() << 31);
+    limit / 16 * 16
+}
+
+/// Cuts a tensor into slabs of at most `limit` bytes, in row-major order.
+///
+/// # Errors
+/// [`Error::LimitTooSmall`] if not even one entry fits.
+pub fn slabs(shape: &Shape, dtype: Dtype, limit: u64) -> Result<Vec<Slab>> {
+    let most = usize::try_from(limit / dtype.bytes()).unwrap_or(usize::MAX);
+    if most == 0 {
+        return Err(too_small("one entry of the tensor", dtype.bytes(), limit));
+    }
+    // The cut mode is the first whose single index, with all modes right of it, fits.
+    let cut = (0..shape.order()).find(|&m| shape.right(m) <= most).unwrap_or(shape.order() - 1);
+    let (rows, right) = (shape.rows(cut), shape.right(cut));
+    let pieces = rows.div_ceil((most / right).min(rows));
+    let mut all = Vec::with_capacity(shape.left(cut) * pieces);
+    for leading in 0..shape.left(cut) {
+        let mut rest = leading;
+        let mut offsets = vec![0; shape.order()];
+        for m in (0..cut).rev() {
+            offsets[m] = rest % shape.rows(m);
+            rest /= shape.rows(m);
+        }
+        for piece in 0..pieces {
+            let (from, to) = (piece * rows / pieces, (piece + 1) * rows / pieces);
+            let mut dims = vec![1; cut];
+            dims.push(to - from);
+            dims.extend_from_slice(&shape.dims()[cut + 1..]);
+            offsets[cut] = from;
+            all.push(Slab { start: (leading * rows + from) * right, dims, offsets: offsets.clone() });
+        }
+    }
+    Ok(all)
+}
+
+/// Cuts `rank` columns into even blocks so that the factors' block, with one row of weights, fits `limit` bytes.
+/// Returns the first column of each block and, last, the rank.
+///
+/// # Errors
+/// [`Error::LimitTooSmall`] if not even one column fits.
+///
+/// ```
+/// use polyad::{plan::column_blocks, Dtype, Shape};
+/// let blocks = column_blocks(&Shape::new(&[9, 10]).unwrap(), 7, Dtype::F32, 240).unwrap();
+/// assert_eq!(blocks, [0, 2, 4, 7]);
+/// ```
+pub fn column_blocks(shape: &Shape, rank: usize, dtype: Dtype, limit: u64) -> Result<Vec<usize>> {
+    let column = (shape.iter().sum::<usize>() as u64 + 1) * dtype.bytes();
+    let most = (limit / column).min(rank as u64) as usize;
+    if most == 0 {
+        return Err(too_small("one column of the factors", column, limit));
+    }
+    let blocks = rank.div_ceil(most);
+    Ok((0..=blocks).map(|b| b * rank / blocks).collect())
+}
+
+fn too_small(what: &str, needed: u64, available: u64) -> Error {
+    Error::LimitTooSmall { limit: "max_storage_buffer_binding_size", what: what.into(), needed, available }
+}
