@@ -1,5 +1,6 @@
 //! SVG figures of models.
 
+use crate::io::Staged;
 use crate::{CpTensor, Error, Result};
 use ndarray::ArrayView1;
 use plotters::coord::Shift;
@@ -88,7 +89,7 @@ fn figure(model: &CpTensor<f64>, reference: Option<&CpTensor<f64>>, path: &Path)
     // The size on the page in pixels; the view box stays in drawing units.
     let size = |unit: u32| format!("<svg width=\"{}\" height=\"{}\" viewBox", WIDTH / unit, height / unit);
     let svg = svg.replacen(&size(1), &size(PX), 1);
-    write_whole(path, svg.as_bytes()).map_err(|e| Error::io(path, e))
+    Staged::write(path, |out| out.write_all(svg.as_bytes()))?.commit()
 }
 
 fn draw(model: &CpTensor<f64>, reference: Option<&CpTensor<f64>>, root: &Area<'_>) -> Drawn {
@@ -307,16 +308,4 @@ fn number(value: f64) -> String {
     let decimals = (3 - magnitude.log10().floor() as i32).max(0) as usize;
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
-}
-
-/// Writes a file beside the path and renames it, so that a reader never sees half of it.
-fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().ok_or_else(|| std::io::Error::other("not a file name"))?.to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let result = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    if result.is_err() {
-        let _ = std::fs::remove_file(&part); // the first error is the one to report
-    }
-    result
 }
