@@ -17,7 +17,7 @@ mod shape;
 
 pub use als::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep, cp_als, cp_als_with};
 pub use backend::{Backend, MttkrpTime};
-pub use cp_tensor::CpTensor;
+pub use cp_tensor::{CpTensor, Score, ScoreOptions};
 pub use cpu::{Cpu, CpuFactors, reference};
 pub use device::{Device, DeviceFactors, DeviceTensor};
 pub use error::{Error, Result};

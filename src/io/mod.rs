@@ -30,6 +30,8 @@ pub use data::TensorData;
 pub use finite::{check_finite, first_non_finite};
 pub use ktensor::{read_ktensor, write_ktensor};
 pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model};
+#[cfg(feature = "cli")]
+pub(crate) use output::Staged;
 pub use output::{check_output_dir, check_output_file};
 
 use crate::{Dtype, Error, Real, Result, Shape};

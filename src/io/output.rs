@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file written under a temporary name beside its target. Removed unless committed.
-pub(super) struct Staged {
+pub(crate) struct Staged {
     temporary: PathBuf,
     target: PathBuf,
 }
