@@ -98,6 +98,21 @@ impl<T> CpTensor<T> {
         self.factors.iter().map(|f| f.nrows()).collect()
     }
 
+    /// The same model in f64, exactly.
+    ///
+    /// ```
+    /// # use ndarray::{Array1, Array2};
+    /// let model = polyad::CpTensor::new(Array1::ones(2), vec![Array2::<f32>::ones((3, 2))]).unwrap();
+    /// assert_eq!(model.to_f64().factors()[0][[2, 1]], 1.0f64);
+    /// ```
+    pub fn to_f64(&self) -> CpTensor<f64>
+    where
+        T: Real,
+    {
+        let factors = self.factors.iter().map(|f| f.mapv(Real::f64)).collect();
+        CpTensor { weights: self.weights.mapv(Real::f64), factors }
+    }
+
     /// The weights and the factors, without a copy.
     ///
     /// ```

@@ -22,7 +22,7 @@ pub use cpu::{Cpu, CpuFactors, reference};
 pub use device::{Device, DeviceFactors, DeviceTensor};
 pub use error::{Error, Result};
 #[cfg(feature = "gpu")]
-pub use gpu::{AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuTensor};
+pub use gpu::{AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor};
 pub use plan::{Method, MttkrpPlan, PlanOptions};
 pub use real::{Dtype, Real};
 pub use shape::{MAX_ORDER, Shape};

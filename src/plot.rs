@@ -1,5 +1,6 @@
 //! SVG figures of models.
 
+use crate::io::Staged;
 use crate::{CpTensor, Error, Result};
 use ndarray::ArrayView1;
 use plotters::coord::Shift;
@@ -54,19 +55,44 @@ const MANY: [(f64, f64, f64); 5] =
 /// # std::fs::remove_file(path).unwrap();
 /// ```
 pub fn factors(model: &CpTensor<f64>, path: &Path) -> Result<()> {
+    figure(model, None, path)
+}
+
+/// [`factors`] with a reference model of the same dims as dashed black lines: the truth where it is known, or an earlier
+/// result. Bars have no reference. Both models are drawn as they are, so [`normalize`](CpTensor::normalize) them alike.
+///
+/// # Errors
+/// [`Error::DimsMismatch`] where the dims differ, [`Error::Io`] where the file cannot be written.
+///
+/// ```
+/// use ndarray::array;
+/// let model = polyad::CpTensor::new(array![2.0], vec![array![[0.6], [0.8]], array![[1.0], [0.0], [0.0]]]).unwrap();
+/// let path = std::env::temp_dir().join(format!("polyad-doc-beside-{}.svg", std::process::id()));
+/// polyad::plot::factors_beside(&model, &model, &path).unwrap();
+/// # std::fs::remove_file(path).unwrap();
+/// ```
+pub fn factors_beside(model: &CpTensor<f64>, reference: &CpTensor<f64>, path: &Path) -> Result<()> {
+    let (expected, found) = (model.dims(), reference.dims());
+    if expected != found {
+        return Err(Error::DimsMismatch { what: "the reference model", expected, found });
+    }
+    figure(model, Some(reference), path)
+}
+
+fn figure(model: &CpTensor<f64>, reference: Option<&CpTensor<f64>>, path: &Path) -> Result<()> {
     let order = model.dims().len() as u32;
     let height = TITLE + PANEL * order.max(2);
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    draw(model, &area).map_err(|e| Error::io(path, e))?;
+    draw(model, reference, &area).map_err(|e| Error::io(path, e))?;
     drop(area);
     // The size on the page in pixels; the view box stays in drawing units.
     let size = |unit: u32| format!("<svg width=\"{}\" height=\"{}\" viewBox", WIDTH / unit, height / unit);
     let svg = svg.replacen(&size(1), &size(PX), 1);
-    write_whole(path, svg.as_bytes()).map_err(|e| Error::io(path, e))
+    Staged::write(path, |out| out.write_all(svg.as_bytes()))?.commit()
 }
 
-fn draw(model: &CpTensor<f64>, root: &Area<'_>) -> Drawn {
+fn draw(model: &CpTensor<f64>, reference: Option<&CpTensor<f64>>, root: &Area<'_>) -> Drawn {
     root.fill(&WHITE)?;
     let dims: Vec<String> = model.dims().iter().map(ToString::to_string).collect();
     let title = format!("CP model of rank {}, dims {}", model.rank(), dims.join(" x "));
@@ -74,25 +100,27 @@ fn draw(model: &CpTensor<f64>, root: &Area<'_>) -> Drawn {
     let (_, body) = root.split_vertically(TITLE);
     let (left, right) = body.split_horizontally(WIDTH - SIDE);
     for (mode, area) in left.split_evenly((model.dims().len(), 1)).iter().enumerate() {
-        draw_mode(model, mode, area)?;
+        draw_mode(model, reference, mode, area)?;
     }
     let (top, bottom) = right.split_vertically(PANEL);
     draw_weights(model, &top)?;
-    draw_legend(model, &bottom)?;
+    draw_legend(model, reference.is_some(), &bottom)?;
     root.present()
 }
 
-fn draw_mode(model: &CpTensor<f64>, mode: usize, area: &Area<'_>) -> Drawn {
+fn draw_mode(model: &CpTensor<f64>, reference: Option<&CpTensor<f64>>, mode: usize, area: &Area<'_>) -> Drawn {
     let factor = &model.factors()[mode];
     let (rows, rank) = factor.dim();
-    let scale = Scale::of(factor.iter().copied());
+    let reference = reference.map(|m| &m.factors()[mode]);
+    let entries = || factor.iter().chain(reference.into_iter().flatten()).copied();
+    let scale = Scale::of(entries());
     let y_label = scale.label("loading");
     if rows == 1 {
         let x_label = format!("component (mode {mode} has one row)");
         return draw_bars(area, factor.row(0), &x_label, &y_label);
     }
     let x = 0.0..(rows - 1) as f64;
-    let mut chart = margins(area).build_cartesian_2d(x, scale.range(factor.iter().copied()))?;
+    let mut chart = margins(area).build_cartesian_2d(x, scale.range(entries()))?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -119,6 +147,10 @@ fn draw_mode(model: &CpTensor<f64>, mode: usize, area: &Area<'_>) -> Drawn {
             let mark = |(i, &v): (usize, &f64)| Circle::new((i as f64, scale.apply(v)), width + PX, color.filled());
             chart.draw_series(factor.column(r).iter().enumerate().map(mark))?;
         }
+    }
+    for column in reference.into_iter().flat_map(|f| f.columns()) {
+        let line = thin_out(column, stretches).into_iter().map(|(i, v)| (i as f64, scale.apply(v)));
+        chart.draw_series(DashedLineSeries::new(line, 5 * PX, 5 * PX, BLACK.stroke_width(PX)))?;
     }
     Ok(())
 }
@@ -157,9 +189,10 @@ fn draw_bars(area: &Area<'_>, values: ArrayView1<'_, f64>, x_label: &str, y_labe
     Ok(())
 }
 
-fn draw_legend(model: &CpTensor<f64>, area: &Area<'_>) -> Drawn {
+fn draw_legend(model: &CpTensor<f64>, reference: bool, area: &Area<'_>) -> Drawn {
     let (_, height) = area.dim_in_pixel();
     let (lines, rank) = ((height.saturating_sub(40 * PX) / LEGEND_LINE) as usize, model.rank());
+    let lines = lines.saturating_sub(usize::from(reference));
     let shown = if rank <= lines { rank } else { lines.saturating_sub(1) };
     let y = |line: usize| 36 + line as i32 * (LEGEND_LINE / PX) as i32;
     area.draw(&Text::new("component: weight", at(24, 10), font(14)))?;
@@ -170,6 +203,13 @@ fn draw_legend(model: &CpTensor<f64>, area: &Area<'_>) -> Drawn {
     }
     if shown < rank {
         area.draw(&Text::new(format!("... and {} more", rank - shown), at(62, y(shown)), font(14)))?;
+    }
+    if reference {
+        let line = rank.min(lines);
+        for x in [24, 34, 44] {
+            area.draw(&PathElement::new([at(x, y(line) + 6), at(x + 6, y(line) + 6)], BLACK.stroke_width(PX)))?;
+        }
+        area.draw(&Text::new("reference", at(62, y(line)), font(14)))?;
     }
     Ok(())
 }
@@ -268,16 +308,4 @@ fn number(value: f64) -> String {
     let decimals = (3 - magnitude.log10().floor() as i32).max(0) as usize;
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
-}
-
-/// Writes a file beside the path and renames it, so that a reader never sees half of it.
-fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().ok_or_else(|| std::io::Error::other("not a file name"))?.to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let result = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    if result.is_err() {
-        let _ = std::fs::remove_file(&part); // the first error is the one to report
-    }
-    result
 }

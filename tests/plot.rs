@@ -84,3 +84,15 @@ fn paths_that_cannot_be_written_are_io_errors() {
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_reference_is_drawn_and_must_have_the_same_dims() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("beside.svg");
+    plot::factors_beside(&model(&[5, 61], 2), &model(&[5, 61], 3), &path).unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("reference"));
+    plot::factors_beside(&model(&[5, 1], 50), &model(&[5, 1], 50), &path).unwrap();
+    let error = plot::factors_beside(&model(&[5, 61], 2), &model(&[5, 60], 2), &path).unwrap_err();
+    let (expected, found) = (vec![5, 61], vec![5, 60]);
+    assert_eq!(error, Error::DimsMismatch { what: "the reference model", expected, found });
+}

@@ -1,14 +1,32 @@
-//! CP-ALS.
+//! CP-ALS: one least-squares problem per mode, until the fit stands still. The loop is `cp_als_with`; what it calls is
+//! in `init`, `normal_equations` and `fit`.
 
+mod fit;
+mod init;
+mod normal_equations;
 mod options;
 
 pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
-use crate::{Backend, Real, Result};
-use ndarray::{ArrayView, Dimension};
+use crate::plan::MttkrpPlan;
+use crate::{Backend, CpTensor, Error, Real, Result, Shape};
+use ndarray::{Array1, Array2, ArrayView, Axis, Dimension};
+use normal_equations::{gram, hadamard, normalize, solve};
 use std::ops::ControlFlow;
+use std::time::Instant;
 
-/// CP-ALS without a callback.
+/// CP-ALS without a callback: see [`cp_als_with`].
+///
+/// # Errors
+/// As [`cp_als_with`].
+///
+/// ```
+/// use ndarray::Array3;
+/// use polyad::{cp_als, CpAlsOptions, Cpu};
+/// let x = Array3::from_shape_fn((4, 3, 2), |(i, j, k)| ((i + 1) * (j + 2) * (k + 3)) as f64);
+/// let result = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(1)).unwrap();
+/// assert!(result.fit > 0.999999);
+/// ```
 pub fn cp_als<B: Backend, T: Real, D: Dimension>(
     backend: &B,
     x: ArrayView<'_, T, D>,
@@ -17,12 +35,127 @@ pub fn cp_als<B: Backend, T: Real, D: Dimension>(
     cp_als_with(backend, x, options, |_| ControlFlow::Continue(()))
 }
 
-/// CP-ALS.
+/// Fits a CP model by alternating least squares and calls back after each sweep; `Break` ends it there.
+///
+/// A sweep does for each mode n: G = MTTKRP on the backend, V = Hadamard product of the other modes' grams,
+/// A_n = G V^-1, columns scaled to unit 2-norm, their norms kept as weights. Everything but the MTTKRP is done in f64.
+/// The fit `1 - |X - Xhat| / |X|` comes from the last mode's MTTKRP without another pass over X. For a tensor of zeros
+/// it is 1: the model found is zero too, and nothing is left over. Ties of numbers near rounding apart, the error never
+/// grows from sweep to sweep. A component that became zero has weight 0 and columns of zeros.
+///
+/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. Nothing is printed,
+/// and neither x nor the options are changed.
+///
+/// # Errors
+/// Options or shapes that make no sense, NaN or infinity in x, numbers that leave the range of the dtype, and what the
+/// backend says. A model that is returned is finite.
+///
+/// ```
+/// use ndarray::Array2;
+/// use polyad::{cp_als_with, CpAlsOptions, Cpu, Stop};
+/// use std::ops::ControlFlow;
+/// let x = Array2::<f32>::eye(3);
+/// let result = cp_als_with(&Cpu::new(), x.view(), &CpAlsOptions::new(1), |sweep| {
+///     if sweep.number == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// });
+/// assert_eq!(result.unwrap().stop, Stop::Callback);
+/// ```
 pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
-    _backend: &B,
-    _x: ArrayView<'_, T, D>,
-    _options: &CpAlsOptions,
-    _callback: impl FnMut(&Sweep) -> ControlFlow<()>,
+    backend: &B,
+    x: ArrayView<'_, T, D>,
+    options: &CpAlsOptions,
+    mut callback: impl FnMut(&Sweep) -> ControlFlow<()>,
 ) -> Result<CpAlsResult<T>> {
-    todo!()
+    let start = Instant::now();
+    let mut seconds = Seconds::default();
+    options.check()?;
+    let (x, rank) = (x.into_dyn(), options.rank);
+    let shape = Shape::new(x.shape())?;
+    let norm = timed(&mut seconds.fit, || fit::norm(x.view()))?;
+    let plan_options = options.plan.clone().dtype(T::DTYPE);
+    let plan = |mode| MttkrpPlan::new(&shape, mode, rank, &plan_options, backend.caps());
+    let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
+    let mut warnings: Vec<String> = Vec::new();
+    for warning in plans.iter().flat_map(|plan| plan.warnings()) {
+        if !warnings.contains(warning) {
+            warnings.push(warning.clone());
+        }
+    }
+
+    let mut factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
+    let mut weights = Array1::zeros(rank);
+    let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
+    let mut g: Vec<Array2<T>> = shape.iter().map(|&rows| Array2::zeros((rows, rank))).collect();
+    let (xd, mut u) = timed(&mut seconds.transfer, || {
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        Ok::<_, Error>((backend.upload_tensor(x.view())?, backend.upload_factors(None, &views)?))
+    })?;
+
+    let (mut fits, mut deficient): (Vec<f64>, bool) = (Vec::new(), false);
+    let stop = loop {
+        let number = fits.len() + 1;
+        for plan in &plans {
+            let n = plan.mode();
+            let time = backend.mttkrp_into(plan, &xd, &u, g[n].view_mut())?;
+            seconds.mttkrp += time.compute.as_secs_f64();
+            seconds.transfer += time.transfer.as_secs_f64();
+            let v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
+            (weights, factors[n]) = timed(&mut seconds.solve, || {
+                let solution = solve(&v, g[n].view(), n)?;
+                if solution.deficient && !deficient {
+                    deficient = true;
+                    warnings.push(format!(
+                        "rank deficient: from sweep {number}, mode {n} on normal equations were singular to the \
+                         precision of {}, and the smallest solution was taken",
+                        T::DTYPE
+                    ));
+                }
+                normalize(solution.a)
+            })?;
+            grams[n] = timed(&mut seconds.gram, || gram(&factors[n]));
+            timed(&mut seconds.transfer, || backend.set_factor(&mut u, n, factors[n].view()))?;
+        }
+        let last = shape.order() - 1;
+        let fit = timed(&mut seconds.fit, || {
+            let model = hadamard(&grams, rank, None);
+            fit::fit(norm, g[last].view(), factors[last].view(), weights.view(), model.view())
+        })?;
+        let fit_change = fits.last().map(|before| fit - before);
+        fits.push(fit);
+        let sweep = Sweep { number, fit, fit_change, seconds: start.elapsed().as_secs_f64() };
+        if callback(&sweep).is_break() {
+            break Stop::Callback;
+        }
+        if fit_change.is_some_and(|change| change.abs() < options.fit_tolerance) {
+            break Stop::Tolerance;
+        }
+        if number >= options.max_sweeps {
+            break Stop::MaxSweeps;
+        }
+    };
+
+    let model = by_weight(weights, factors)?;
+    seconds.total = start.elapsed().as_secs_f64();
+    let fit = fits.last().copied().unwrap_or_default();
+    let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
+    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, warnings })
+}
+
+/// The model with its components in order of falling weight, equal ones as they were.
+fn by_weight<T: Real>(weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+    let sorted: Array1<T> = order.iter().map(|&r| T::of(weights[r])).collect();
+    if let Some(r) = sorted.iter().position(|w| !w.is_finite()) {
+        return Err(Error::Overflow { what: "a weight".into(), dtype: T::DTYPE.name(), index: vec![r] });
+    }
+    CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), &order)).collect())
+}
+
+/// Adds the seconds that `work` takes.
+fn timed<R>(seconds: &mut f64, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    *seconds += start.elapsed().as_secs_f64();
+    result
 }

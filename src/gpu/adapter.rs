@@ -1,30 +1,44 @@
-//! Listing adapters and opening one.
+//! Listing adapters, choosing one, opening it.
 
-use super::Gpu;
-use crate::Result;
+use super::{Gpu, heap};
 use crate::plan::{DeviceCaps, DeviceKind};
+use crate::{Error, Result};
+use wgpu::Features;
 
-/// An adapter as `polyad devices` lists it.
+/// An adapter as it can be seen without opening it.
+///
+/// ```
+/// for a in polyad::Gpu::adapters() {
+///     println!("{} {} {}", a.backend, a.name, a.kind.name());
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct AdapterSummary {
     /// Its name.
     pub name: String,
-    /// `vulkan`, `metal`, `dx12`.
+    /// `vulkan`, `metal` or `dx12`.
     pub backend: String,
     /// What it is.
     pub kind: DeviceKind,
     /// Driver name and version.
     pub driver: String,
-    /// PCI id, empty where unknown. Tells identical cards apart.
+    /// PCI id, empty where unknown. It tells identical cards apart.
     pub pci_bus_id: String,
-    /// Limits and features.
+    /// Limits and features as plans see them.
     pub caps: DeviceCaps,
-    /// The features that count, whether they are there, and what they are for.
+    /// The features that count for this crate.
     pub features: Vec<FeatureUse>,
 }
 
 /// A feature that counts for this crate.
+///
+/// ```
+/// let missing = |a: &polyad::AdapterSummary| a.features.iter().filter(|f| !f.present).count();
+/// for a in polyad::Gpu::adapters() {
+///     println!("{} lacks {}", a.name, missing(&a));
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeatureUse {
@@ -36,28 +50,217 @@ pub struct FeatureUse {
     pub used_for: &'static str,
 }
 
+/// Features this crate asks for where they exist.
+const WANTED: [(Features, &str, &str); 5] = [
+    (Features::SHADER_F64, "SHADER_F64", "dtype f64"),
+    (
+        Features::SHADER_FLOAT32_ATOMIC,
+        "SHADER_FLOAT32_ATOMIC",
+        "f32 sums of ELEM and TILE without a compare-exchange loop",
+    ),
+    (Features::SHADER_INT64, "SHADER_INT64", "f64 sums of ELEM and TILE"),
+    (Features::SHADER_INT64_ATOMIC_ALL_OPS, "SHADER_INT64_ATOMIC_ALL_OPS", "f64 sums of ELEM and TILE"),
+    (Features::TIMESTAMP_QUERY, "TIMESTAMP_QUERY", "kernel times measured on the device"),
+];
+
 /// Choices before opening a device.
+///
+/// ```no_run
+/// let gpu = polyad::Gpu::builder().adapter_name("radeon").build()?;
+/// # Ok::<(), polyad::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct GpuBuilder {
     name: Option<String>,
     max_binding_bytes: Option<u64>,
+    hardware_only: bool,
 }
 
 impl GpuBuilder {
-    /// Only an adapter whose name contains this (any case), or whose PCI id it is.
+    /// Only an adapter whose name contains this, in any case, or whose PCI id it is.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().adapter_name("H200").build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
     pub fn adapter_name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Cut buffers to at most this many bytes.
+    /// Cuts every large buffer to at most this many bytes, below what the adapter allows.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().max_binding_bytes(1 << 20).build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
     pub fn max_binding_bytes(mut self, bytes: u64) -> Self {
         self.max_binding_bytes = Some(bytes);
         self
     }
 
-    /// Opens it.
+    /// Never a software adapter.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().hardware_only().build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn hardware_only(mut self) -> Self {
+        self.hardware_only = true;
+        self
+    }
+
+    /// Opens the best adapter that fits: discrete before integrated before virtual before others before software.
+    /// Without a name, the environment variable `WGPU_ADAPTER_NAME` is one; `WGPU_BACKEND` narrows the backends.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`], [`Error::UnknownAdapter`] with the names seen, [`Error::LimitTooSmall`], [`Error::Gpu`].
+    ///
+    /// ```
+    /// let error = polyad::Gpu::builder().adapter_name("no such card").build().unwrap_err();
+    /// assert!(error.to_string().contains("no"));
+    /// ```
     pub fn build(self) -> Result<Gpu> {
-        todo!()
+        let (instance, backends) = instance();
+        let mut all = pollster::block_on(instance.enumerate_adapters(backends));
+        if all.is_empty() {
+            return Err(Error::NoAdapter { backends: backend_names(backends) });
+        }
+        let name = self.name.or_else(|| std::env::var("WGPU_ADAPTER_NAME").ok().filter(|n| !n.is_empty()));
+        let seen: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
+        if let Some(name) = &name {
+            let wanted = name.to_lowercase();
+            all.retain(|adapter| {
+                let info = adapter.get_info();
+                info.name.to_lowercase().contains(&wanted) || info.device_pci_bus_id.eq_ignore_ascii_case(&wanted)
+            });
+        }
+        if self.hardware_only {
+            all.retain(|adapter| kind(&adapter.get_info()) != DeviceKind::Software);
+        }
+        // The first of the best: adapters come in the driver's order.
+        let best = all.iter().rev().max_by_key(|adapter| kind(&adapter.get_info()));
+        let Some(adapter) = best else {
+            return Err(match name {
+                Some(name) => Error::UnknownAdapter { name, seen },
+                None => Error::UnknownAdapter { name: "hardware".into(), seen },
+            });
+        };
+        open(adapter, self.max_binding_bytes)
+    }
+}
+
+/// Every adapter of every backend this build has, in the driver's order.
+pub(super) fn summaries() -> Vec<AdapterSummary> {
+    let (instance, backends) = instance();
+    pollster::block_on(instance.enumerate_adapters(backends)).iter().map(summary).collect()
+}
+
+fn summary(adapter: &wgpu::Adapter) -> AdapterSummary {
+    let (info, features) = (adapter.get_info(), adapter.features());
+    AdapterSummary {
+        name: info.name.clone(),
+        backend: info.backend.to_str().into(),
+        kind: kind(&info),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().into(),
+        pci_bus_id: info.device_pci_bus_id.clone(),
+        caps: caps(&info, features, &adapter.limits(), heap::device_memory(adapter)),
+        features: WANTED
+            .iter()
+            .map(|&(feature, name, used_for)| FeatureUse { name, present: features.contains(feature), used_for })
+            .collect(),
+    }
+}
+
+fn instance() -> (wgpu::Instance, wgpu::Backends) {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
+    descriptor.backends &= wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+    let backends = descriptor.backends;
+    (wgpu::Instance::new(descriptor), backends)
+}
+
+fn backend_names(backends: wgpu::Backends) -> String {
+    backends.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
+}
+
+fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
+    match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => DeviceKind::DiscreteGpu,
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::IntegratedGpu,
+        wgpu::DeviceType::VirtualGpu => DeviceKind::VirtualGpu,
+        wgpu::DeviceType::Cpu => DeviceKind::Software,
+        wgpu::DeviceType::Other => DeviceKind::Other,
+    }
+}
+
+fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>) -> Result<Gpu> {
+    let wanted = WANTED.iter().fold(Features::empty(), |all, &(feature, ..)| all | feature);
+    let request = adapter.request_device(&wgpu::DeviceDescriptor {
+        label: Some("polyad.device"),
+        required_features: adapter.features() & wanted,
+        required_limits: adapter.limits(),
+        memory_hints: wgpu::MemoryHints::Performance,
+        ..Default::default()
+    });
+    let name = adapter.get_info().name;
+    let (device, queue) = pollster::block_on(request).map_err(|e| Error::Gpu {
+        during: format!("opening {name}"),
+        message: crate::error::one_line(&e.to_string()),
+    })?;
+    from_parts(device, queue, heap::device_memory(adapter), max_binding_bytes)
+}
+
+/// A `Gpu` on an open device, whoever opened it.
+pub(super) fn from_parts(
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    memory: Option<u64>,
+    max_binding_bytes: Option<u64>,
+) -> Result<Gpu> {
+    let mut caps = caps(&device.adapter_info(), device.features(), &device.limits(), memory);
+    check_limits(&device.limits())?;
+    if let Some(bytes) = max_binding_bytes {
+        caps.max_binding_bytes = caps.max_binding_bytes.min(bytes);
+    }
+    Ok(Gpu::on(device, queue, caps))
+}
+
+fn caps(info: &wgpu::AdapterInfo, features: Features, limits: &wgpu::Limits, memory: Option<u64>) -> DeviceCaps {
+    let mut caps = DeviceCaps::webgpu_minimum(&info.name);
+    caps.kind = kind(info);
+    caps.memory = memory;
+    caps.max_binding_bytes = limits.max_storage_buffer_binding_size;
+    caps.max_buffer_bytes = limits.max_buffer_size;
+    caps.max_storage_buffers = limits.max_storage_buffers_per_shader_stage;
+    caps.max_workgroup_invocations = limits.max_compute_invocations_per_workgroup;
+    caps.max_workgroup_memory = limits.max_compute_workgroup_storage_size;
+    caps.max_workgroups_per_dim = limits.max_compute_workgroups_per_dimension;
+    caps.uniform_alignment = limits.min_uniform_buffer_offset_alignment;
+    caps.f64 = features.contains(Features::SHADER_F64);
+    // naga translates f32 atomics for Vulkan and Metal only.
+    caps.f32_atomics = features.contains(Features::SHADER_FLOAT32_ATOMIC) && info.backend != wgpu::Backend::Dx12;
+    caps.u64_atomics = features.contains(Features::SHADER_INT64 | Features::SHADER_INT64_ATOMIC_ALL_OPS);
+    caps.timestamps = features.contains(Features::TIMESTAMP_QUERY);
+    caps
+}
+
+/// What every kernel needs; WebGPU's default limits are enough.
+fn check_limits(limits: &wgpu::Limits) -> Result<()> {
+    let needed = [
+        ("max_storage_buffers_per_shader_stage", limits.max_storage_buffers_per_shader_stage, 3),
+        ("max_dynamic_uniform_buffers_per_pipeline_layout", limits.max_dynamic_uniform_buffers_per_pipeline_layout, 1),
+        ("max_compute_invocations_per_workgroup", limits.max_compute_invocations_per_workgroup, 256),
+        ("max_compute_workgroup_size_x", limits.max_compute_workgroup_size_x, 256),
+        ("max_compute_workgroup_storage_size", limits.max_compute_workgroup_storage_size, 16384),
+        ("max_compute_workgroups_per_dimension", limits.max_compute_workgroups_per_dimension, 1),
+    ];
+    match needed.into_iter().find(|(_, available, needed)| available < needed) {
+        Some((limit, available, needed)) => Err(Error::LimitTooSmall {
+            limit,
+            what: "polyad".into(),
+            needed: u64::from(needed as u32),
+            available: u64::from(available),
+        }),
+        None => Ok(()),
     }
 }

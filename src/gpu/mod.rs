@@ -1,43 +1,184 @@
 //! The GPU backend: wgpu on Vulkan, Metal and DX12.
 
 mod adapter;
+mod buffers;
+mod heap;
+mod pipelines;
+mod record;
+mod scope;
+mod shader;
+mod timing;
 
 pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
+pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
 
 use crate::plan::{DeviceCaps, MttkrpPlan};
-use crate::{Backend, MttkrpTime, Real, Result};
+use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Dimension};
-use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// A GPU: a wgpu device and queue, with this crate's pipelines.
+/// How long one submission may take before the device counts as hung.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A GPU: a wgpu device and queue with this crate's kernels. Cheap to clone, shared between threads.
+///
+/// Calls that upload, read or run block the calling thread and poll the device, which on a borrowed device also runs
+/// the callbacks of its owner's work.
+///
+/// ```
+/// fn assert_shareable<T: Clone + Send + Sync>() {}
+/// assert_shareable::<polyad::Gpu>();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Gpu {
-    caps: Arc<DeviceCaps>,
+    inner: Arc<Inner>,
 }
 
-/// A tensor on a GPU.
 #[derive(Debug)]
-pub struct GpuTensor<T>(PhantomData<T>);
-
-/// Factors on a GPU.
-#[derive(Debug)]
-pub struct GpuFactors<T>(PhantomData<T>);
+struct Inner {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    caps: DeviceCaps,
+    pipelines: pipelines::Pipelines,
+    scratch: buffers::Scratch,
+}
 
 impl Gpu {
-    /// The best adapter there is.
+    /// Opens the best adapter; see [`GpuBuilder::build`] for the order and the environment variables.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`], [`Error::LimitTooSmall`], [`Error::Gpu`].
+    ///
+    /// ```
+    /// match polyad::Gpu::new() {
+    ///     Ok(gpu) => println!("{}", polyad::Backend::name(&gpu)),
+    ///     Err(error) => println!("{error}"),
+    /// }
+    /// ```
     pub fn new() -> Result<Self> {
         Self::builder().build()
     }
 
     /// Choices before opening a device.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().adapter_name("geforce").build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
     pub fn builder() -> GpuBuilder {
         GpuBuilder::default()
     }
 
-    /// Every adapter that can be seen.
+    /// Every adapter that can be seen, opened or not.
+    ///
+    /// ```
+    /// for a in polyad::Gpu::adapters() {
+    ///     println!("{} {}", a.backend, a.name);
+    /// }
+    /// ```
     pub fn adapters() -> Vec<AdapterSummary> {
-        Vec::new()
+        adapter::summaries()
+    }
+
+    /// Uses an app's own device and queue, with the features and limits it was opened with. Nothing is requested,
+    /// no handler is installed, every object's label begins with `polyad.`.
+    ///
+    /// # Errors
+    /// [`Error::LimitTooSmall`] naming the limit; WebGPU's default limits are enough.
+    ///
+    /// ```no_run
+    /// # fn lend(device: polyad::wgpu::Device, queue: polyad::wgpu::Queue) -> polyad::Result<()> {
+    /// let gpu = polyad::Gpu::from_wgpu(device, queue)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
+        adapter::from_parts(device, queue, None, None)
+    }
+
+    /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory.
+    ///
+    /// # Errors
+    /// As [`Gpu::from_wgpu`].
+    ///
+    /// ```no_run
+    /// # fn lend(adapter: &polyad::wgpu::Adapter, device: polyad::wgpu::Device, queue: polyad::wgpu::Queue) -> polyad::Result<()> {
+    /// let gpu = polyad::Gpu::from_wgpu_with_adapter(adapter, device, queue)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_wgpu_with_adapter(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
+        adapter::from_parts(device, queue, heap::device_memory(adapter), None)
+    }
+
+    /// Records an MTTKRP into an app's encoder: no submission, no wait. The result is in `out` once the app has
+    /// submitted the encoder.
+    ///
+    /// # Errors
+    /// [`Error::PlanMismatch`], [`Error::DimsMismatch`] and [`Error::DtypeMismatch`] where the arguments do not belong
+    /// together, [`Error::OutOfDeviceMemory`], [`Error::Gpu`].
+    ///
+    /// ```
+    /// use ndarray::{array, Array2};
+    /// use polyad::{plan::{MttkrpPlan, PlanOptions}, wgpu, Backend, Gpu};
+    /// # fn main() -> polyad::Result<()> {
+    /// # let Ok(gpu) = Gpu::new() else { return Ok(()) };
+    /// # fn with(gpu: &Gpu, device: &wgpu::Device, queue: &wgpu::Queue) -> polyad::Result<()> {
+    /// let x = gpu.upload_tensor(array![[1f32, 2.0], [3.0, 4.0]].view())?;
+    /// let u = gpu.upload_factors(None, &[Array2::ones((2, 3)).view(), Array2::ones((2, 3)).view()])?;
+    /// let plan = MttkrpPlan::new(&[2, 2], 0, 3, &PlanOptions::default(), gpu.caps())?;
+    /// let out = gpu.output(&plan)?;
+    /// let mut encoder = device.create_command_encoder(&Default::default());
+    /// gpu.record_mttkrp(&mut encoder, &plan, &x, &u, &out)?;
+    /// queue.submit([encoder.finish()]);
+    /// let mut g = Array2::zeros((2, 3));
+    /// gpu.read(&out, g.view_mut())?;
+    /// assert_eq!(g[[1, 2]], 7.0);
+    /// # Ok(()) }
+    /// # let (device, queue) = gpu.device_and_queue();
+    /// # with(&gpu, device, queue) }
+    /// ```
+    pub fn record_mttkrp<T: Real>(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        out: &GpuMatrix<T>,
+    ) -> Result<()> {
+        self.inner.record(encoder, plan, x, u, out, None)
+    }
+
+    /// The device and queue it works on.
+    ///
+    /// ```no_run
+    /// # fn show(gpu: &polyad::Gpu) {
+    /// let (device, _queue) = gpu.device_and_queue();
+    /// println!("{:?}", device.features());
+    /// # }
+    /// ```
+    pub fn device_and_queue(&self) -> (&wgpu::Device, &wgpu::Queue) {
+        (&self.inner.device, &self.inner.queue)
+    }
+
+    fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps) -> Self {
+        let (pipelines, scratch) = Default::default();
+        Self { inner: Arc::new(Inner { device, queue, caps, pipelines, scratch }) }
+    }
+}
+
+impl Inner {
+    fn encoder(&self, what: &str) -> wgpu::CommandEncoder {
+        let label = format!("polyad.{what}");
+        self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(&label) })
+    }
+
+    /// Waits for a submission, or for everything.
+    fn wait(&self, submission_index: Option<wgpu::SubmissionIndex>, during: &str) -> Result<()> {
+        let poll = wgpu::PollType::Wait { submission_index, timeout: Some(PATIENCE) };
+        match self.device.poll(poll) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::Gpu { during: during.into(), message: error.to_string() }),
+        }
     }
 }
 
@@ -46,31 +187,61 @@ impl Backend for Gpu {
     type Factors<T: Real> = GpuFactors<T>;
 
     fn name(&self) -> String {
-        self.caps.name.clone()
+        self.inner.caps.name.clone()
     }
+
     fn caps(&self) -> &DeviceCaps {
-        &self.caps
+        &self.inner.caps
     }
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, _x: ArrayView<'a, T, D>) -> Result<Self::Tensor<'a, T>> {
-        todo!()
+
+    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<GpuTensor<T>> {
+        self.inner.upload_tensor(x)
     }
+
     fn upload_factors<T: Real>(
         &self,
-        _weights: Option<ArrayView1<'_, T>>,
-        _factors: &[ArrayView2<'_, T>],
-    ) -> Result<Self::Factors<T>> {
-        todo!()
+        weights: Option<ArrayView1<'_, T>>,
+        factors: &[ArrayView2<'_, T>],
+    ) -> Result<GpuFactors<T>> {
+        self.inner.upload_factors(weights, factors)
     }
-    fn set_factor<T: Real>(&self, _u: &mut Self::Factors<T>, _mode: usize, _factor: ArrayView2<'_, T>) -> Result<()> {
-        todo!()
+
+    fn set_factor<T: Real>(&self, u: &mut GpuFactors<T>, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+        self.inner.set_factor(u, mode, factor)
     }
+
     fn mttkrp_into<T: Real>(
         &self,
-        _plan: &MttkrpPlan,
-        _x: &Self::Tensor<'_, T>,
-        _u: &Self::Factors<T>,
-        _g: ArrayViewMut2<'_, T>,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        mut g: ArrayViewMut2<'_, T>,
     ) -> Result<MttkrpTime> {
-        todo!()
+        let inner = &*self.inner;
+        let expected = (plan.shape().rows(plan.mode()), plan.rank());
+        if g.dim() != expected {
+            return Err(Error::OutputShape { expected, found: g.dim() });
+        }
+        let out = inner.output::<T>(plan)?;
+        let stopwatch = timing::Stopwatch::new(inner)?;
+        let start = Instant::now();
+        let mut encoder = inner.encoder("mttkrp");
+        inner.record(&mut encoder, plan, x, u, &out, stopwatch.as_ref().map(timing::Stopwatch::writes))?;
+        if let Some(stopwatch) = &stopwatch {
+            stopwatch.resolve(&mut encoder);
+        }
+        scope::scoped(&inner.device, "an MTTKRP", || {
+            let submission = inner.queue.submit([encoder.finish()]);
+            inner.wait(Some(submission), "an MTTKRP")
+        })?;
+        let wall = start.elapsed();
+        inner.read(&out, g.view_mut())?;
+        let whole = start.elapsed();
+        let compute = stopwatch.map_or(Ok(wall), |stopwatch| stopwatch.elapsed(inner))?;
+        if let Some(((i, r), _)) = g.indexed_iter().find(|(_, v)| !v.is_finite()) {
+            let what = format!("the MTTKRP of mode {}", plan.mode());
+            return Err(Error::Overflow { what, dtype: T::DTYPE.name(), index: vec![i, r] });
+        }
+        Ok(MttkrpTime { compute, transfer: whole.saturating_sub(compute) })
     }
 }

@@ -1,0 +1,72 @@
+//! The norm of X and the fit of a model, in f64 and without overflow on the way.
+
+use crate::{Error, Real, Result, Shape};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip};
+use rayon::prelude::*;
+
+/// Entries summed by one task. Fixed, so that the sum does not depend on the number of threads.
+const BLOCK: usize = 1 << 16;
+
+/// The Frobenius norm, after a check that every entry is finite.
+pub(super) fn norm<T: Real>(x: ArrayViewD<'_, T>) -> Result<f64> {
+    let largest = blocks(&x, |block| {
+        block.fold(0.0, |largest: f64, v| if v.is_finite() { largest.max(v.abs()) } else { f64::INFINITY })
+    });
+    let largest = largest.into_iter().fold(0.0, f64::max);
+    if largest.is_infinite() {
+        let found = x.iter().enumerate().find(|(_, v)| !v.is_finite());
+        let (position, value) = found.map_or((0, largest), |(p, v)| (p, v.f64()));
+        let index = Shape::new(x.shape())?.index(position);
+        return Err(Error::NonFinite { what: "the tensor".into(), index, value });
+    }
+    if largest == 0.0 {
+        return Ok(0.0);
+    }
+    // A power of two, so that scaling is exact, within what f64 can invert.
+    let scale = (-largest.log2().floor().clamp(-1000.0, 1000.0)).exp2();
+    let sum: f64 = blocks(&x, |block| block.map(|v| (v * scale) * (v * scale)).sum()).into_iter().sum();
+    let norm = sum.sqrt() / scale;
+    if !norm.is_finite() {
+        return Err(Error::Overflow { what: "the norm of the tensor".into(), dtype: "f64", index: vec![] });
+    }
+    Ok(norm)
+}
+
+/// `work` on blocks of the entries, in parallel where they are contiguous (in any order of the modes).
+fn blocks<T: Real>(x: &ArrayViewD<'_, T>, work: impl Fn(&mut dyn Iterator<Item = f64>) -> f64 + Sync) -> Vec<f64> {
+    match x.as_slice_memory_order() {
+        Some(x) => x.par_chunks(BLOCK).map(|block| work(&mut block.iter().map(|v| v.f64()))).collect(),
+        None => vec![work(&mut x.iter().map(|v| v.f64()))],
+    }
+}
+
+/// `1 - |X - Xhat| / |X|` with `|X - Xhat|^2 = |X|^2 - 2 <X, Xhat> + |Xhat|^2`, where
+/// `<X, Xhat> = sum_ir g[i, r] a[i, r] weights[r]` (g: MTTKRP with unit weights of the mode whose factor is a) and
+/// `|Xhat|^2 = weights^T h weights` (h: Hadamard product of all grams).
+///
+/// Everything is taken relative to `|X|`, so that nothing overflows that need not. Rounding may leave a square just
+/// below 0, which counts as 0: near a perfect fit only about half of the digits of `1 - fit` mean anything. For X = 0
+/// the fit is 1 if the model is zero too, else 0.
+pub(super) fn fit<T: Real>(
+    norm: f64,
+    g: ArrayView2<'_, T>,
+    a: ArrayView2<'_, T>,
+    weights: ArrayView1<'_, f64>,
+    h: ArrayView2<'_, f64>,
+) -> Result<f64> {
+    if norm == 0.0 {
+        return Ok(if weights.iter().all(|&w| w == 0.0) { 1.0 } else { 0.0 });
+    }
+    let weights = weights.mapv(|w| w / norm);
+    let mut inner = 0.0;
+    for (g, a) in g.rows().into_iter().zip(a.rows()) {
+        Zip::from(g).and(a).and(&weights).for_each(|g, a, w| inner += g.f64() / norm * a.f64() * w);
+    }
+    let model = weights.dot(&h.dot(&weights));
+    let square = 1.0 - 2.0 * inner + model;
+    if !square.is_finite() {
+        let reason = format!("the model's norm relative to the tensor's is {}", model.sqrt());
+        return Err(Error::Linalg { what: "the fit", reason });
+    }
+    Ok(1.0 - square.max(0.0).sqrt())
+}

@@ -1,0 +1,273 @@
+//! Tensors, factors and results on a GPU.
+
+use super::scope::{create_buffer, scoped};
+use super::{Gpu, Inner};
+use crate::plan::{MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, slabs};
+use crate::{Error, Real, Result, Shape};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
+use wgpu::BufferUsages;
+
+/// Bytes uploaded before the queue is drained: what staging may take.
+const UPLOAD_BYTES: usize = 64 << 20;
+
+/// A tensor on a GPU, cut into slabs that fit one binding each.
+///
+/// ```
+/// # fn show<T: polyad::Real>(x: &polyad::GpuTensor<T>) -> usize {
+/// x.shape().order()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct GpuTensor<T> {
+    pub(super) shape: Shape,
+    pub(super) slabs: Vec<Slab>,
+    pub(super) buffers: Vec<wgpu::Buffer>,
+    dtype: PhantomData<T>,
+}
+
+impl<T> GpuTensor<T> {
+    /// Its shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+}
+
+/// Factors and weights on a GPU, in blocks of columns that fit one binding each.
+///
+/// ```
+/// # fn show<T: polyad::Real>(u: &polyad::GpuFactors<T>) -> usize {
+/// u.rank()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct GpuFactors<T> {
+    pub(super) shape: Shape,
+    /// First column of each block and, last, the rank.
+    pub(super) columns: Vec<usize>,
+    pub(super) buffers: Vec<wgpu::Buffer>,
+    dtype: PhantomData<T>,
+}
+
+impl<T> GpuFactors<T> {
+    /// The rank.
+    pub fn rank(&self) -> usize {
+        self.columns.last().copied().unwrap_or(0)
+    }
+}
+
+/// A result `I_n x R` on a GPU, row-major within each block of columns.
+///
+/// ```
+/// # fn show<T: polyad::Real>(g: &polyad::GpuMatrix<T>) -> usize {
+/// g.buffers().len()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct GpuMatrix<T> {
+    pub(super) rows: usize,
+    pub(super) columns: Vec<usize>,
+    pub(super) buffers: Vec<wgpu::Buffer>,
+    dtype: PhantomData<T>,
+}
+
+impl<T> GpuMatrix<T> {
+    /// One buffer per block of columns, `I_n x block`, row-major: one buffer unless the rank is very large.
+    pub fn buffers(&self) -> &[wgpu::Buffer] {
+        &self.buffers
+    }
+
+    /// First column of each block and, last, the rank.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+}
+
+/// Scratch buffers by slot, kept from call to call. They may be shared by everything on one queue: every submission
+/// writes its scratch before it reads it.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    buffers: Mutex<HashMap<Slot, wgpu::Buffer>>,
+}
+
+impl Scratch {
+    /// A buffer of at least that many bytes.
+    pub fn get(&self, device: &wgpu::Device, slot: Slot, bytes: u64) -> Result<wgpu::Buffer> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = buffers.get(&slot).filter(|buffer| buffer.size() >= bytes) {
+            return Ok(buffer.clone());
+        }
+        // The smaller one is freed before the larger one is made.
+        buffers.remove(&slot);
+        let buffer = create_buffer(device, &format!("scratch.{slot:?}"), bytes, BufferUsages::STORAGE)?;
+        buffers.insert(slot, buffer.clone());
+        Ok(buffer)
+    }
+}
+
+impl Inner {
+    pub(super) fn check_dtype<T: Real>(&self) -> Result<()> {
+        if T::DTYPE == crate::Dtype::F64 && !self.caps.f64 {
+            let (adapter, needed_for) = (self.caps.name.clone(), "dtype f64".into());
+            return Err(Error::MissingFeature { adapter, feature: "SHADER_F64", needed_for });
+        }
+        Ok(())
+    }
+
+    pub(super) fn upload_tensor<T: Real, D: Dimension>(&self, x: ArrayView<'_, T, D>) -> Result<GpuTensor<T>> {
+        self.check_dtype::<T>()?;
+        let shape = Shape::new(x.shape())?;
+        let slabs = slabs(&shape, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
+        let x = x.as_standard_layout();
+        let data = x.as_slice().unwrap_or_default();
+        let mut buffers = Vec::with_capacity(slabs.len());
+        for (index, slab) in slabs.iter().enumerate() {
+            let part: &[u8] = bytemuck::cast_slice(&data[slab.start..slab.start + slab.len()]);
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+            let buffer = create_buffer(&self.device, &format!("x.{index}"), part.len() as u64, usage)?;
+            scoped(&self.device, "upload of the tensor", || {
+                for (chunk, bytes) in part.chunks(UPLOAD_BYTES).enumerate() {
+                    self.queue.write_buffer(&buffer, (chunk * UPLOAD_BYTES) as u64, bytes);
+                    let submission = self.queue.submit([]);
+                    if bytes.len() == UPLOAD_BYTES {
+                        self.wait(Some(submission), "upload of the tensor")?;
+                    }
+                }
+                Ok(())
+            })?;
+            buffers.push(buffer);
+        }
+        Ok(GpuTensor { shape, slabs, buffers, dtype: PhantomData })
+    }
+
+    pub(super) fn upload_factors<T: Real>(
+        &self,
+        weights: Option<ArrayView1<'_, T>>,
+        factors: &[ArrayView2<'_, T>],
+    ) -> Result<GpuFactors<T>> {
+        self.check_dtype::<T>()?;
+        let dims: Vec<usize> = factors.iter().map(|f| f.nrows()).collect();
+        let sizes: Vec<_> = factors.iter().map(|f| f.dim()).collect();
+        let shape = Shape::new(&dims)?;
+        let rank = shape.check_factors(&sizes, weights.map(|w| w.len()))?;
+        let columns = column_blocks(&shape, rank, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
+        let rows = shape.iter().sum::<usize>();
+        let mut buffers = Vec::with_capacity(columns.len() - 1);
+        for (block, ends) in columns.windows(2).enumerate() {
+            let bytes = ((rows + 1) * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+            buffers.push(create_buffer(&self.device, &format!("factors.{block}"), bytes, usage)?);
+        }
+        let mut u = GpuFactors { shape, columns, buffers, dtype: PhantomData };
+        let ones = ndarray::Array1::ones(rank);
+        let weights = weights.unwrap_or(ones.view());
+        self.write_rows(&u, rows, weights.insert_axis(Axis(0)))?;
+        for (mode, factor) in factors.iter().enumerate() {
+            self.set_factor(&mut u, mode, factor.view())?;
+        }
+        Ok(u)
+    }
+
+    pub(super) fn set_factor<T: Real>(
+        &self,
+        u: &mut GpuFactors<T>,
+        mode: usize,
+        factor: ArrayView2<'_, T>,
+    ) -> Result<()> {
+        u.shape.check_mode(mode)?;
+        let expected = (u.shape.rows(mode), u.rank());
+        if factor.dim() != expected {
+            return Err(Error::FactorShape { mode, expected, found: factor.dim() });
+        }
+        self.write_rows(u, u.shape[..mode].iter().sum(), factor)
+    }
+
+    /// Writes rows of every block of columns, from `first` on.
+    fn write_rows<T: Real>(&self, u: &GpuFactors<T>, first: usize, rows: ArrayView2<'_, T>) -> Result<()> {
+        scoped(&self.device, "upload of factors", || {
+            for (ends, buffer) in u.columns.windows(2).zip(&u.buffers) {
+                let block = rows.slice(ndarray::s![.., ends[0]..ends[1]]);
+                let block = block.as_standard_layout();
+                let at = (first * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
+                self.queue.write_buffer(buffer, at, bytemuck::cast_slice(block.as_slice().unwrap_or_default()));
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn output<T: Real>(&self, plan: &MttkrpPlan) -> Result<GpuMatrix<T>> {
+        self.check_dtype::<T>()?;
+        let rows = plan.shape().rows(plan.mode());
+        let mut buffers = Vec::new();
+        for (block, ends) in plan.columns().windows(2).enumerate() {
+            let bytes = (rows * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+            buffers.push(create_buffer(&self.device, &format!("g.{block}"), bytes, usage)?);
+        }
+        Ok(GpuMatrix { rows, columns: plan.columns().to_vec(), buffers, dtype: PhantomData })
+    }
+
+    /// Reads a result back.
+    pub(super) fn read<T: Real>(&self, g: &GpuMatrix<T>, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let expected = (g.rows, g.columns.last().copied().unwrap_or(0));
+        if out.dim() != expected {
+            return Err(Error::OutputShape { expected, found: out.dim() });
+        }
+        for (ends, buffer) in g.columns.windows(2).zip(&g.buffers) {
+            let width = ends[1] - ends[0];
+            let words = self.read_buffer::<T>(buffer, g.rows * width)?;
+            let block = ArrayView2::from_shape((g.rows, width), &words)
+                .map_err(|e| Error::Gpu { during: "reading the result".into(), message: e.to_string() })?;
+            out.slice_mut(ndarray::s![.., ends[0]..ends[1]]).assign(&block);
+        }
+        Ok(())
+    }
+
+    /// The first `count` elements of a buffer, through a mapped copy.
+    pub(super) fn read_buffer<T: bytemuck::Pod>(&self, buffer: &wgpu::Buffer, count: usize) -> Result<Vec<T>> {
+        let during = "reading a result back";
+        let failed = |message: String| Error::Gpu { during: during.into(), message };
+        let bytes = (count * size_of::<T>()) as u64;
+        let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+        let staging = create_buffer(&self.device, "staging", bytes, usage)?;
+        scoped(&self.device, during, || {
+            let mut encoder = self.encoder("read");
+            encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, bytes.next_multiple_of(4));
+            let submission = self.queue.submit([encoder.finish()]);
+            let (sender, receiver) = std::sync::mpsc::channel();
+            staging.map_async(wgpu::MapMode::Read, 0..bytes.next_multiple_of(4), move |result| {
+                let _ = sender.send(result);
+            });
+            self.wait(Some(submission), during)?;
+            receiver.recv().map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+            let view = staging.get_mapped_range(0..bytes).map_err(|e| failed(e.to_string()))?;
+            let mut words = vec![T::zeroed(); count];
+            bytemuck::cast_slice_mut::<T, u8>(&mut words).copy_from_slice(&view);
+            Ok(words)
+        })
+    }
+}
+
+impl Gpu {
+    /// Room for the result of a plan, for [`Gpu::record_mttkrp`]. The element type must be the plan's.
+    ///
+    /// # Errors
+    /// [`Error::OutOfDeviceMemory`], [`Error::MissingFeature`].
+    ///
+    /// See [`Gpu::record_mttkrp`] for an example.
+    pub fn output<T: Real>(&self, plan: &MttkrpPlan) -> Result<GpuMatrix<T>> {
+        self.inner.output(plan)
+    }
+
+    /// Reads a result (`I_n x R`) back, waiting for the work submitted so far.
+    ///
+    /// # Errors
+    /// [`Error::OutputShape`], [`Error::Gpu`].
+    ///
+    /// See [`Gpu::record_mttkrp`] for an example.
+    pub fn read<T: Real>(&self, g: &GpuMatrix<T>, out: ArrayViewMut2<'_, T>) -> Result<()> {
+        self.inner.read(g, out)
+    }
+}

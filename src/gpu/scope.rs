@@ -1,0 +1,44 @@
+//! Errors of wgpu as values: error scopes around everything, nothing left to the default handler, which panics.
+
+use crate::error::one_line;
+use crate::{Error, Result};
+
+/// Runs `work` inside error scopes of this thread; what wgpu complains of becomes an error.
+pub(super) fn scoped<R>(device: &wgpu::Device, during: &str, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
+        .map(|filter| device.push_error_scope(filter));
+    let result = work();
+    let mut seen = None;
+    for scope in scopes.into_iter().rev() {
+        seen = pollster::block_on(scope.pop()).or(seen);
+    }
+    match seen {
+        Some(error) => Err(Error::Gpu { during: during.into(), message: one_line(&error.to_string()) }),
+        None => result,
+    }
+}
+
+/// Creates a buffer, or says which one did not fit.
+pub(super) fn create_buffer(
+    device: &wgpu::Device,
+    label: &str,
+    bytes: u64,
+    usage: wgpu::BufferUsages,
+) -> Result<wgpu::Buffer> {
+    let label = format!("polyad.{label}");
+    // Copies and bindings count in words of 4; no buffer is empty.
+    let size = bytes.next_multiple_of(16).max(16);
+    let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let buffer = scoped(device, &format!("creation of {label}"), || {
+        Ok(device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(&label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        }))
+    });
+    match pollster::block_on(memory.pop()) {
+        Some(_) => Err(Error::OutOfDeviceMemory { buffer: label, bytes: size }),
+        None => buffer,
+    }
+}

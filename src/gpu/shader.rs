@@ -1,0 +1,87 @@
+//! The table of shader files and the one way to specialise them.
+
+use crate::plan::KernelSpec;
+use crate::{Error, Result};
+
+macro_rules! shaders {
+    ($($name:literal),* $(,)?) => {
+        /// Every file under `shaders/`, by name without `.wgsl`.
+        pub(crate) const SHADERS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../shaders/", $name, ".wgsl")))),*];
+    };
+}
+
+shaders![
+    "atomic_add_cas32",
+    "atomic_add_cas64",
+    "atomic_add_f32",
+    "gemm",
+    "khatri_rao",
+    "mttkrp_elem",
+    "mttkrp_slice",
+    "mttkrp_tile",
+    "multiply_sum",
+];
+
+fn source(name: &str) -> Result<&'static str> {
+    let found = SHADERS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, text)| *text).ok_or_else(|| broken(name, "there is no such file"))
+}
+
+fn broken(shader: &str, reason: &str) -> Error {
+    Error::Gpu { during: format!("specialising shader {shader}"), message: reason.into() }
+}
+
+impl KernelSpec {
+    /// The WGSL of this kernel: its file with the numbers of its `// @spec` lines and its element type replaced, behind
+    /// the file of its atomic addition.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the file is unknown, if a constant has no `// @spec` line, or if a line gets no constant.
+    ///
+    /// ```
+    /// use polyad::{plan::KernelSpec, Dtype};
+    /// let wgsl = KernelSpec::new("khatri_rao", Dtype::F64, None, &[("WG", 128)]).wgsl().unwrap();
+    /// assert!(wgsl.contains("const WG: u32 = 128u;") && wgsl.contains("alias Real = f64;"));
+    /// assert!(KernelSpec::new("khatri_rao", Dtype::F64, None, &[("BM", 128)]).wgsl().is_err());
+    /// ```
+    pub fn wgsl(&self) -> Result<String> {
+        let mut out = String::new();
+        if let Some(atomic) = self.atomic {
+            push_code(&mut out, source(atomic.shader())?);
+        }
+        let mut body = String::new();
+        push_code(&mut body, source(self.shader)?);
+        let mut used = 0;
+        for line in body.lines() {
+            match line.split_once(" // @spec") {
+                Some((code, _)) if code.starts_with("alias Real = ") => {
+                    out.push_str(&format!("alias Real = {};\n", self.dtype));
+                }
+                Some((code, _)) => {
+                    let name = code.strip_prefix("const ").and_then(|c| c.split_once(':')).map(|(name, _)| name);
+                    let name = name.ok_or_else(|| broken(self.shader, &format!("cannot read {line:?}")))?;
+                    let value = self.consts.iter().find(|(known, _)| *known == name);
+                    let (_, value) = value.ok_or_else(|| broken(self.shader, &format!("{name} was not given")))?;
+                    used += 1;
+                    out.push_str(&format!("const {name}: u32 = {value}u;\n"));
+                }
+                None => {
+                    out.push_str(line);
+                    out.push('\n');
+                }
+            }
+        }
+        if used != self.consts.len() {
+            return Err(broken(self.shader, &format!("it has no line for some of {:?}", self.consts)));
+        }
+        Ok(out)
+    }
+}
+
+/// Everything but the `//!` header, which only reads well at the top of a file.
+fn push_code(out: &mut String, text: &str) {
+    for line in text.lines().filter(|line| !line.starts_with("//!")) {
+        out.push_str(line);
+        out.push('\n');
+    }
+}

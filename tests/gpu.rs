@@ -1,0 +1,274 @@
+//! Conformance of the GPU backend: every method, dtype and mode at awkward sizes, against the derived bound.
+#![cfg(feature = "gpu")]
+
+mod common {
+    pub mod adapter;
+    #[path = "mod.rs"]
+    pub mod compare;
+}
+
+use common::adapter::{gpu, gpu_with_binding, minimal_gpu};
+use common::compare::{Numbers, Reference, share_of_bound};
+use ndarray::{Array1, Array2, ArrayD, ArrayView2, ShapeBuilder, s};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions};
+use polyad::{Backend, Dtype, Gpu, Real, wgpu};
+
+/// Runs one MTTKRP and returns the result and its plan's chain.
+fn run<T: Real>(
+    gpu: &Gpu,
+    x: &ArrayD<T>,
+    weights: &Array1<T>,
+    factors: &[Array2<T>],
+    mode: usize,
+    options: &PlanOptions,
+) -> polyad::Result<(Array2<T>, u64)> {
+    let options = options.clone().dtype(T::DTYPE);
+    let plan = MttkrpPlan::new(x.shape(), mode, weights.len(), &options, gpu.caps())?;
+    let views: Vec<ArrayView2<T>> = factors.iter().map(|f| f.view()).collect();
+    let xd = gpu.upload_tensor(x.view())?;
+    let u = gpu.upload_factors(Some(weights.view()), &views)?;
+    let mut g = Array2::from_elem((x.shape()[mode], weights.len()), T::of(7.0));
+    gpu.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
+    Ok((g, plan.chain()))
+}
+
+/// Every mode of one problem under each of the options; failures are gathered, the largest share of the bound is kept.
+struct Check<'a> {
+    gpu: &'a Gpu,
+    failures: Vec<String>,
+    largest: f64,
+    cases: usize,
+}
+
+impl<'a> Check<'a> {
+    fn new(gpu: &'a Gpu) -> Self {
+        Self { gpu, failures: Vec::new(), largest: 0.0, cases: 0 }
+    }
+
+    fn problem<T: Real>(&mut self, dims: &[usize], rank: usize, all: &[PlanOptions]) {
+        let mut numbers = Numbers::new(dims.iter().sum::<usize>() as u64 * 31 + rank as u64);
+        let x: ArrayD<T> = numbers.tensor(dims);
+        let weights: Array1<T> = numbers.vector(rank);
+        let factors: Vec<Array2<T>> = dims.iter().map(|&d| numbers.matrix(d, rank)).collect();
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        for mode in 0..dims.len() {
+            let reference = Reference::new(x.view(), Some(weights.view()), &views, mode);
+            for options in all {
+                let name = format!("{dims:?} mode {mode} R {rank} {} {options:?}", T::DTYPE);
+                self.cases += 1;
+                match run(self.gpu, &x, &weights, &factors, mode, options) {
+                    Ok((g, chain)) => {
+                        let share = share_of_bound(g.view(), &reference, chain as usize, dims.len());
+                        if !(share <= 1.0) {
+                            self.failures.push(format!("{name}: {share} of the bound"));
+                        }
+                        self.largest = self.largest.max(share);
+                    }
+                    Err(error) => self.failures.push(format!("{name}: {error}")),
+                }
+            }
+        }
+    }
+
+    fn done(self, what: &str) {
+        println!("{what}: {} cases, largest share of the bound {:.3}", self.cases, self.largest);
+        assert!(self.failures.is_empty(), "{} of {}:\n{}", self.failures.len(), self.cases, self.failures.join("\n"));
+    }
+}
+
+fn methods() -> Vec<PlanOptions> {
+    Method::ALL.iter().map(|&m| PlanOptions::default().method(m)).collect()
+}
+
+/// The four methods, TILE at tau 1, 3 and 4, and a column block that does not divide the rank.
+fn variants() -> Vec<PlanOptions> {
+    let mut all = methods();
+    all.extend([1, 3, 4].map(|tau| PlanOptions::default().method(Method::Tile).tile(tau)));
+    all.extend(
+        [Method::Elem, Method::Slice, Method::Tile].map(|m| PlanOptions::default().method(m).column_block(5).tile(2)),
+    );
+    all
+}
+
+const SHAPES: [&[usize]; 14] = [
+    &[1],
+    &[7],
+    &[4, 5],
+    &[1, 9],
+    &[17, 1],
+    &[4, 5, 8],
+    &[5, 3, 4],
+    &[3, 1, 13],
+    &[1, 1, 1],
+    &[65, 3, 17],
+    &[2, 3, 4, 5],
+    &[3, 1, 5, 4],
+    &[2, 3, 1, 4, 3],
+    &[2, 1, 3, 2, 1, 2, 2, 3],
+];
+
+#[test]
+fn every_method_is_within_its_bound_in_f32() {
+    let Some(gpu) = gpu() else { return };
+    let mut check = Check::new(&gpu);
+    for dims in SHAPES {
+        for rank in [1, 3, 17] {
+            check.problem::<f32>(dims, rank, &variants());
+        }
+    }
+    check.problem::<f32>(&[6, 5, 7], 33, &variants());
+    check.problem::<f32>(&[66, 65, 3], 65, &methods());
+    check.done("f32");
+}
+
+#[test]
+fn every_method_is_within_its_bound_in_f64() {
+    let Some(gpu) = gpu() else { return };
+    if !gpu.caps().f64 {
+        println!("skipped: {} lacks SHADER_F64", gpu.name());
+        return;
+    }
+    let mut check = Check::new(&gpu);
+    for dims in SHAPES {
+        check.problem::<f64>(dims, 3, &variants());
+    }
+    check.problem::<f64>(&[6, 5, 7], 33, &methods());
+    check.done("f64");
+}
+
+/// Without f32 atomics, with 128 MiB bindings, 16 KiB of workgroup memory and 8 storage buffers.
+#[test]
+fn the_smallest_device_agrees() {
+    let Some(gpu) = minimal_gpu(wgpu::Features::empty()) else { return };
+    assert!(!gpu.caps().f32_atomics && !gpu.caps().f64);
+    let mut check = Check::new(&gpu);
+    for dims in SHAPES {
+        check.problem::<f32>(dims, 3, &methods());
+    }
+    check.done("smallest device");
+    let error = gpu.upload_tensor(Array2::<f64>::ones((2, 2)).view()).unwrap_err();
+    assert!(error.to_string().contains("SHADER_F64"), "{error}");
+}
+
+#[test]
+fn f64_without_64_bit_atomics_says_so() {
+    let Some(gpu) = minimal_gpu(wgpu::Features::SHADER_F64) else { return };
+    let mut check = Check::new(&gpu);
+    let plain = [Method::Slice, Method::Gemm].map(|m| PlanOptions::default().method(m));
+    check.problem::<f64>(&[4, 5, 6], 3, &plain);
+    check.done("f64 without atomics");
+    let options = PlanOptions::default().method(Method::Tile).dtype(Dtype::F64);
+    let error = MttkrpPlan::new(&[4, 5, 6], 0, 3, &options, gpu.caps()).unwrap_err();
+    assert!(error.to_string().contains("SHADER_INT64_ATOMIC_ALL_OPS"), "{error}");
+}
+
+#[test]
+fn slabs_and_column_blocks_agree_with_the_reference() {
+    for (dims, bytes) in [([100, 100, 100], 1 << 20), ([2, 200, 200], 64 << 10), ([5, 6, 7], 256), ([40, 3, 9], 1024)] {
+        let Some(gpu) = gpu_with_binding(bytes) else { return };
+        let plan = MttkrpPlan::new(&dims, 1, 7, &PlanOptions::default(), gpu.caps()).unwrap();
+        assert!(plan.slabs().len() > 1, "{dims:?} is not cut at {bytes} bytes");
+        assert!(plan.columns().len() > 2 || bytes > 1024, "the factors are not cut at {bytes} bytes");
+        let mut check = Check::new(&gpu);
+        check.problem::<f32>(&dims, 7, &methods());
+        check.done(&format!("{} slabs, {} column blocks", plan.slabs().len(), plan.columns().len() - 1));
+    }
+}
+
+#[test]
+fn more_workgroups_than_one_dimension_has() {
+    let Some(gpu) = gpu() else { return };
+    let mut check = Check::new(&gpu);
+    let one_each = |m| PlanOptions::default().method(m).tile(1).column_block(32);
+    check.problem::<f32>(&[300, 310, 3], 32, &[one_each(Method::Tile), one_each(Method::Elem)]);
+    check.problem::<f32>(&[70_001, 2], 32, &[PlanOptions::default().method(Method::Slice).column_block(128)]);
+    let options = one_each(Method::Tile);
+    let plan = MttkrpPlan::new(&[300, 310, 3], 0, 32, &options, gpu.caps()).unwrap();
+    assert!(plan.dispatches()[0].grid[1] > 1);
+    check.done("folded grids");
+}
+
+#[test]
+fn a_tile_too_large_for_workgroup_memory_is_clamped_with_a_warning() {
+    let Some(gpu) = minimal_gpu(wgpu::Features::empty()) else { return };
+    let options = PlanOptions::default().method(Method::Tile).tile(5000);
+    let plan = MttkrpPlan::new(&[3, 2500, 2], 0, 20, &options, gpu.caps()).unwrap();
+    assert_eq!((plan.column_block(), plan.warnings().len()), (1, 1));
+    let mut check = Check::new(&gpu);
+    check.problem::<f32>(&[3, 2500, 2], 20, &[options]);
+    check.done("clamped tile");
+}
+
+#[test]
+fn any_memory_order_is_the_same_tensor() {
+    let Some(gpu) = gpu() else { return };
+    let mut numbers = Numbers::new(5);
+    let whole: ArrayD<f32> = numbers.tensor(&[8, 9, 10]);
+    let strided = whole.slice(s![..;2, 1..;3, ..;-1]);
+    let mut fortran = ndarray::Array3::zeros(strided.raw_dim().f());
+    fortran.assign(&strided);
+    let factors: Vec<Array2<f32>> = strided.shape().iter().map(|&d| numbers.matrix(d, 4)).collect();
+    let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+    let contiguous = strided.as_standard_layout().into_owned();
+    let expected = gpu.mttkrp(contiguous.view().into_dyn(), &views, 1).unwrap();
+    assert_eq!(gpu.mttkrp(strided.into_dyn(), &views, 1).unwrap(), expected);
+    assert_eq!(gpu.mttkrp(fortran.view().into_dyn(), &views, 1).unwrap(), expected);
+    let transposed: Vec<Array2<f32>> = factors.iter().map(|f| f.t().as_standard_layout().into_owned()).collect();
+    let views: Vec<_> = transposed.iter().map(|f| f.t()).collect();
+    assert_eq!(gpu.mttkrp(contiguous.view().into_dyn(), &views, 1).unwrap(), expected);
+}
+
+/// The check above can fail: one operand changed in one entry is seen, in every method.
+#[test]
+fn a_changed_entry_is_noticed() {
+    let Some(gpu) = gpu() else { return };
+    let mut numbers = Numbers::new(9);
+    let x: ArrayD<f32> = numbers.tensor(&[6, 7, 8]);
+    let weights: Array1<f32> = numbers.vector(5);
+    let factors: Vec<Array2<f32>> = [6, 7, 8].map(|d| numbers.matrix(d, 5)).into();
+    let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+    let reference = Reference::new(x.view(), Some(weights.view()), &views, 1);
+    let mut other = x.clone();
+    other[[3, 2, 5]] *= 1.01;
+    let mut scaled = weights.clone();
+    scaled[4] *= 1.001;
+    let mut moved = factors.clone();
+    moved[2][[7, 0]] += 0.01;
+    for options in methods() {
+        for (x, weights, factors) in [(&other, &weights, &factors), (&x, &scaled, &factors), (&x, &weights, &moved)] {
+            let (g, chain) = run(&gpu, x, weights, factors, 1, &options).unwrap();
+            assert!(share_of_bound(g.view(), &reference, chain as usize, 3) > 1.0, "{options:?} did not notice");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    let x = Array2::<f32>::ones((3, 4));
+    let (a, b) = (Array2::<f32>::ones((3, 2)), Array2::<f32>::ones((4, 2)));
+    let refused = |r: polyad::Result<Array2<f32>>, part: &str| {
+        let error = r.unwrap_err().to_string();
+        assert!(error.contains(part), "{error} does not contain {part}");
+    };
+    refused(gpu.mttkrp(x.view().into_dyn(), &[a.view(), a.view()], 0), "factor 1 is 3 x 2, expected 4 x 2");
+    refused(gpu.mttkrp(x.view().into_dyn(), &[a.view(), b.view()], 2), "mode 2 is out of range");
+    let plan = MttkrpPlan::new(&[4, 3], 0, 2, &PlanOptions::default(), gpu.caps()).unwrap();
+    let xd = gpu.upload_tensor(x.view()).unwrap();
+    let u = gpu.upload_factors(None, &[a.view(), b.view()]).unwrap();
+    let error = gpu.mttkrp_into(&plan, &xd, &u, Array2::zeros((4, 2)).view_mut()).unwrap_err();
+    assert_eq!(error.to_string(), "the tensor has dims (3, 4), expected (4, 3)");
+    let error = gpu.mttkrp_into(&plan, &xd, &u, Array2::zeros((3, 2)).view_mut()).unwrap_err();
+    assert_eq!(error.to_string(), "the output is 3 x 2, expected 4 x 2");
+    let huge = Array2::<f32>::from_elem((3, 4), f32::MAX);
+    let error = gpu.mttkrp(huge.view().into_dyn(), &[a.view(), b.view()], 0).unwrap_err();
+    assert!(error.to_string().contains("overflowed f32 at index (0, 0)"), "{error}");
+}
+
+#[test]
+fn an_adapter_that_is_not_there_lists_those_seen() {
+    let Some(gpu) = gpu() else { return };
+    let error = Gpu::builder().adapter_name("no such card").build().unwrap_err().to_string();
+    assert!(error.contains("no such card") && error.contains(&gpu.name()), "{error}");
+    assert!(!Gpu::adapters().is_empty());
+}
