@@ -1,0 +1,35 @@
+//! Arguments that more than one command has, and the checks of their values.
+
+use crate::failure::Failure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use polyad::{Dtype, Method};
+
+/// How the work is done: device, method, dtype.
+#[derive(Debug, clap::Args)]
+pub struct Work {
+    /// Where to compute: auto, cpu, gpu, or part of an adapter's name or its PCI id (see `polyad devices`)
+    #[arg(long, value_name = "auto|cpu|gpu|NAME", default_value = "auto")]
+    pub device: String,
+    /// How MTTKRP is computed
+    #[arg(long, default_value = "auto", value_parser = methods())]
+    pub method: Method,
+    /// Element type computed in [default: the file's; f64 for integers and text]
+    #[arg(long, value_parser = dtypes())]
+    pub dtype: Option<Dtype>,
+}
+
+fn methods() -> impl TypedValueParser<Value = Method> {
+    PossibleValuesParser::new(["auto", "elem", "slice", "tile", "gemm"]).try_map(|word| word.parse::<Method>())
+}
+
+fn dtypes() -> impl TypedValueParser<Value = Dtype> {
+    PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())
+}
+
+/// Errors unless a count is at least 1.
+pub fn at_least_one(option: &str, value: usize) -> Result<(), Failure> {
+    if value == 0 {
+        return Err(Failure::Usage(format!("{option} is 0: it must be at least 1")));
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! `polyad decompose`: CP-ALS of a tensor in a file.
+
+use crate::args::{Work, at_least_one};
+use crate::device::{Choice, choose};
+use crate::failure::Failure;
+use crate::progress::{self, Progress};
+use crate::report::{Out, components, number, show, warn};
+use crate::{output, report};
+use polyad::io::{self, TensorFile};
+use polyad::plan::PlanOptions;
+use polyad::{CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// Decompose a tensor into R components by alternating least squares
+///
+/// Writes weights.npy, factor_0.npy, factor_1.npy, ... (row-major, dim x R) and summary.json into the folder of
+/// --output, or prints the components where no folder is given. Ctrl-C stops after the sweep at work and keeps the
+/// result so far.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The tensor: .npy, .npz (FILE.npz:NAME where it holds more than one array) or Tensor Toolbox text
+    input: PathBuf,
+    /// Number of components
+    #[arg(short, long, value_name = "R", allow_negative_numbers = true)]
+    rank: usize,
+    /// Folder for the result; made if it is missing
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    work: Work,
+    /// Most sweeps over all modes
+    #[arg(long, value_name = "N", default_value_t = 100, allow_negative_numbers = true)]
+    sweeps: usize,
+    /// Stop when the fit changes by less than this from one sweep to the next; 0 does all sweeps
+    #[arg(long, value_name = "T", default_value = "1e-6", allow_negative_numbers = true)]
+    tol: f64,
+    /// Seed of the random start
+    #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+    /// The start: random, nvecs (leading singular vectors of each unfolding), or a folder with a model
+    #[arg(long, value_name = "random|nvecs|DIR", default_value = "random")]
+    init: String,
+    /// Print nothing but warnings and errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the summary as JSON, and nothing else, on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  polyad decompose tensor.npy --rank 3
+  polyad decompose data.npz:X --rank 8 --device gpu --method tile --output model
+  polyad decompose tensor.npy --rank 8 --init model --tol 1e-9 --sweeps 500 --output better
+  polyad decompose tensor.npy --rank 3 --json > summary.json";
+
+/// What `summary.json` holds.
+#[derive(Debug, serde::Serialize)]
+struct Summary<'a> {
+    dims: &'a [usize],
+    rank: usize,
+    device: &'a str,
+    method: &'static str,
+    dtype: &'static str,
+    seed: u64,
+    sweeps: usize,
+    stop: &'static str,
+    fit: f64,
+    fits: &'a [f64],
+    seconds: Seconds,
+    warnings: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
+    check(args)?;
+    if args.quiet || args.json {
+        out.silence();
+    }
+    if let Some(dir) = &args.output {
+        io::check_output_dir(dir)?;
+    }
+    let file = TensorFile::open(&args.input)?;
+    let shape = Shape::new(file.dims())?;
+    let start = start(args, &shape)?;
+    check_memory(&shape, args.rank)?;
+    let work = &args.work;
+    let choice = choose(&work.device, &shape, args.rank, file.natural_dtype(), work.dtype)?;
+    out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
+    out.line(format_args!("device   {}: {}", polyad::Backend::name(&choice.device), choice.why));
+    match choice.dtype {
+        Dtype::F32 => decompose::<f32>(args, &file, start, choice, out),
+        Dtype::F64 => decompose::<f64>(args, &file, start, choice, out),
+    }
+}
+
+/// What can be said of the options before anything is opened.
+fn check(args: &Args) -> Result<(), Failure> {
+    at_least_one("--rank", args.rank)?;
+    at_least_one("--sweeps", args.sweeps)?;
+    if !(args.tol >= 0.0 && args.tol.is_finite()) {
+        return Err(Failure::Usage(format!("--tol is {}: it must be a finite number of at least 0", args.tol)));
+    }
+    Ok(())
+}
+
+/// The start of `--init`, checked against the tensor before its data are read.
+fn start(args: &Args, shape: &Shape) -> Result<Init, Failure> {
+    let seed = args.seed;
+    match args.init.as_str() {
+        "random" => return Ok(Init::Random { seed }),
+        "nvecs" => return Ok(Init::Nvecs { seed }),
+        _ => {}
+    }
+    let dir = Path::new(&args.init);
+    if !dir.is_dir() {
+        return Err(Failure::Failed(format!("--init {}: neither random, nvecs nor a folder", args.init)));
+    }
+    let model = io::read_model::<f64>(dir)?;
+    if model.dims() != shape.dims() {
+        let (expected, found) = (shape.dims().to_vec(), model.dims());
+        return Err(Error::DimsMismatch { what: "the model of --init", expected, found }.into());
+    }
+    if model.rank() != args.rank {
+        let (found, rank) = (model.rank(), args.rank);
+        return Err(Failure::Failed(format!("the model of --init has rank {found}, --rank is {rank}")));
+    }
+    Ok(Init::Model(Box::new(model)))
+}
+
+/// Errors where the factors and grams of this rank cannot be had: running out later would end the program.
+fn check_memory(shape: &Shape, rank: usize) -> Result<(), Failure> {
+    let rows = shape.iter().fold(rank, |sum, &d| sum.saturating_add(d));
+    let bytes = rows.checked_mul(rank).and_then(|n| n.checked_mul(3 * size_of::<f64>()));
+    let there = bytes.is_some_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
+    if !there {
+        let need = bytes.map_or("more bytes than can be addressed".into(), |n| format!("{n} bytes"));
+        return Err(Failure::Failed(format!(
+            "rank {rank} for dims {} needs {need} for factors and grams, which this machine does not give",
+            show(shape)
+        )));
+    }
+    Ok(())
+}
+
+fn decompose<T: Real>(
+    args: &Args,
+    file: &TensorFile,
+    start: Init,
+    choice: Choice,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let data = file.read::<T>()?;
+    let x = data.view();
+    io::check_finite("the tensor", x.view())?;
+    let options = CpAlsOptions::new(args.rank)
+        .max_sweeps(args.sweeps)
+        .fit_tolerance(args.tol)
+        .init(start)
+        .plan(PlanOptions::default().method(args.work.method).dtype(T::DTYPE));
+    progress::catch_interrupts();
+    let progress = Progress::new(args.quiet || args.json, args.sweeps);
+    let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {
+        progress.sweep(sweep, out);
+        if progress::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    progress.finish();
+    let result = result?;
+    result.warnings.iter().for_each(|w| warn(w));
+    // Stdout that could not be written is a failure, and after a failure nothing is left behind.
+    out.check()?;
+
+    let mut warnings = choice.warnings;
+    warnings.extend_from_slice(&result.warnings);
+    let summary = Summary {
+        dims: x.shape(),
+        rank: args.rank,
+        device: &result.device,
+        method: result.method.name(),
+        dtype: T::DTYPE.name(),
+        seed: args.seed,
+        sweeps: result.sweeps,
+        stop: result.stop.name(),
+        fit: result.fit,
+        fits: &result.fits,
+        seconds: result.seconds,
+        warnings,
+    };
+    if let Some(dir) = &args.output {
+        progress::writing();
+        write(dir, &result, &summary)?;
+    }
+    if args.json {
+        return out.json(&summary);
+    }
+    if args.output.is_none() {
+        out.line(format_args!("\n{}\n", components(&result.model)));
+    }
+    let s = result.seconds;
+    out.line(format_args!("fit      {:.10} after {} sweeps ({})", result.fit, result.sweeps, summary.stop));
+    out.line(format_args!("method   {} in {}", summary.method, summary.dtype));
+    out.line(format_args!(
+        "seconds  {}: mttkrp {}, gram {}, solve {}, fit {}, transfer {}",
+        number(s.total),
+        number(s.mttkrp),
+        number(s.gram),
+        number(s.solve),
+        number(s.fit),
+        number(s.transfer)
+    ));
+    if let Some(dir) = &args.output {
+        let last = x.ndim() - 1;
+        out.line(format_args!(
+            "written  weights.npy, factor_0.npy to factor_{last}.npy, summary.json in {}",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
+/// The model and its summary, all files or none.
+fn write<T: Real>(dir: &Path, result: &CpAlsResult<T>, summary: &Summary<'_>) -> Result<(), Failure> {
+    output::folder(dir, |staging| {
+        io::write_model(staging, &result.model)?;
+        let path = staging.join("summary.json");
+        std::fs::write(&path, report::json(summary)? + "\n").map_err(|e| Failure::io(&path, &e))
+    })?;
+    // A factor left over from a model of higher order would be read as part of this one.
+    for mode in summary.dims.len()..MAX_ORDER {
+        let _ = std::fs::remove_file(dir.join(format!("factor_{mode}.npy")));
+    }
+    Ok(())
+}

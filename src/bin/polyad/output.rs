@@ -1,0 +1,112 @@
+//! A folder of output that is there completely or not at all.
+
+use crate::failure::Failure;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Writes files into a folder inside `dir`, then moves all of them to `dir`. If anything fails, those moved and every
+/// folder made here are removed again.
+pub fn folder(dir: &Path, write: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut undo = Undo::default();
+    undo.create(dir)?;
+    let staging = dir.join(format!(".polyad-{}", std::process::id()));
+    undo.create(&staging)?;
+    write(&staging)?;
+    let entries = fs::read_dir(&staging).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    for entry in entries.map_err(|e| Failure::io(&staging, &e))? {
+        let target = dir.join(entry.file_name());
+        fs::rename(entry.path(), &target).map_err(|e| Failure::io(&target, &e))?;
+        undo.files.push(target);
+    }
+    fs::remove_dir(&staging).map_err(|e| Failure::io(&staging, &e))?;
+    undo.keep();
+    Ok(())
+}
+
+/// What to remove if the work does not finish.
+#[derive(Debug, Default)]
+struct Undo {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Undo {
+    /// Creates a folder with its missing parents and notes which ones are new.
+    fn create(&mut self, dir: &Path) -> Result<(), Failure> {
+        let missing = dir.ancestors().filter(|a| !a.as_os_str().is_empty()).take_while(|a| !a.exists());
+        let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+        for folder in missing.into_iter().rev() {
+            fs::create_dir(&folder).map_err(|e| Failure::io(&folder, &e))?;
+            self.folders.push(folder);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        self.folders.clear();
+        self.files.clear();
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for folder in self.folders.iter().rev() {
+            // The staging folder may hold files; any other only what somebody else put there meanwhile, which stays.
+            let staged = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(".polyad-"));
+            let _ = if staged { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(path: &Path, text: &str) -> Result<(), Failure> {
+        fs::write(path, text).map_err(|e| Failure::io(path, &e))
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_folder_is_filled_beside_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        folder(&dir, |d| put(&d.join("one"), "1").and_then(|()| put(&d.join("two"), "2"))).unwrap();
+        put(&dir.join("own"), "mine").unwrap();
+        folder(&dir, |d| put(&d.join("one"), "new")).unwrap();
+        assert_eq!(names(&dir), ["one", "own", "two"]);
+        assert_eq!(fs::read_to_string(dir.join("one")).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let fails = |d: &Path| {
+            put(&d.join("one"), "1")?;
+            Err(Failure::Failed("on purpose".into()))
+        };
+        assert!(folder(&root.path().join("a/b"), fails).is_err());
+        assert_eq!(names(root.path()), [""; 0]);
+        put(&root.path().join("own"), "mine").unwrap();
+        assert!(folder(root.path(), fails).is_err());
+        assert_eq!(names(root.path()), ["own"]);
+    }
+
+    #[test]
+    fn a_failed_move_takes_the_others_back() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("two")).unwrap();
+        let write = |d: &Path| ["one", "two", "zero"].iter().try_for_each(|n| put(&d.join(n), "1"));
+        assert!(folder(root.path(), write).is_err());
+        assert_eq!(names(root.path()), ["two"]);
+    }
+}

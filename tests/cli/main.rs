@@ -1,0 +1,8 @@
+//! The program `polyad` as a user meets it: arguments in; files, stdout, stderr and the exit code out.
+#![cfg(feature = "cli")]
+
+mod bad_input;
+mod decompose;
+mod mttkrp;
+mod others;
+mod support;
