@@ -55,9 +55,48 @@ impl Device {
     /// let (device, reason) = Device::auto(&Shape::new(&[10, 10, 10]).unwrap(), 2, Dtype::F32);
     /// println!("{} because {reason}", device.name());
     /// ```
-    pub fn auto(_shape: &Shape, _rank: usize, _dtype: Dtype) -> (Self, String) {
-        (Self::Cpu(Cpu::new()), "stub".into())
+    pub fn auto(shape: &Shape, rank: usize, dtype: Dtype) -> (Self, String) {
+        let cpu = Cpu::new();
+        let seconds = cpu_seconds(shape, rank, cpu.caps().threads);
+        if seconds < GPU_START_SECONDS {
+            let reason = format!("about {seconds:.1e} s of work, less than a GPU takes to start");
+            return (Self::Cpu(cpu), reason);
+        }
+        let (device, reason) = gpu_or_why_not(shape, dtype);
+        (device.unwrap_or(Self::Cpu(cpu)), reason)
     }
+}
+
+/// What opening a device, compiling kernels and the first upload take.
+const GPU_START_SECONDS: f64 = 1.0;
+
+/// A rough guess at CP-ALS on the CPU: 20 sweeps of one MTTKRP per mode, `2 N R` flops each, at 10 GFLOP/s per thread.
+fn cpu_seconds(shape: &Shape, rank: usize, threads: usize) -> f64 {
+    let flops = 2.0 * shape.len() as f64 * rank as f64 * shape.order() as f64 * 20.0;
+    flops / (1e10 * threads as f64)
+}
+
+#[cfg(feature = "gpu")]
+fn gpu_or_why_not(shape: &Shape, dtype: Dtype) -> (Option<Device>, String) {
+    let gpu = match Gpu::builder().hardware_only().build() {
+        Ok(gpu) => gpu,
+        Err(error) => return (None, format!("no hardware GPU: {error}")),
+    };
+    let caps = gpu.caps();
+    if dtype == Dtype::F64 && !caps.f64 {
+        return (None, format!("{} lacks f64", caps.name));
+    }
+    let bytes = shape.len() as u64 * dtype.bytes();
+    if let Some(memory) = caps.memory.filter(|&memory| bytes > memory) {
+        return (None, format!("{} has {memory} bytes, the tensor takes {bytes}", caps.name));
+    }
+    let reason = format!("a {} with room for the tensor's {bytes} bytes", caps.kind.name());
+    (Some(Device::Gpu(gpu)), reason)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu_or_why_not(_shape: &Shape, _dtype: Dtype) -> (Option<Device>, String) {
+    (None, "this build has no GPU backend".into())
 }
 
 impl Backend for Device {

@@ -298,6 +298,17 @@ impl MttkrpPlan {
         }
     }
 
+    /// Bytes of all scratch buffers on a GPU.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+    /// let (options, caps) = (PlanOptions::default().method(Method::Tile), DeviceCaps::webgpu_minimum("any GPU"));
+    /// assert_eq!(MttkrpPlan::new(&[9, 4, 5], 0, 2, &options, &caps).unwrap().total_scratch_bytes(), 0);
+    /// ```
+    pub fn total_scratch_bytes(&self) -> u64 {
+        self.scratch.iter().sum()
+    }
+
     /// Longest chain of additions into one entry of the result: K of the rounding bound `(K + d + 1) eps S`.
     ///
     /// ```
@@ -354,7 +365,7 @@ impl fmt::Display for MttkrpPlan {
         if !self.dispatches.is_empty() {
             let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());
             writeln!(f, "{slabs} slabs, {blocks} blocks of columns, {count} dispatches")?;
-            writeln!(f, "scratch {} bytes", self.scratch.iter().sum::<u64>())?;
+            writeln!(f, "scratch {} bytes", self.total_scratch_bytes())?;
             writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
         }
         self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))

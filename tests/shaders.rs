@@ -1,0 +1,181 @@
+//! Every shader file against what its header says, by naga, without a GPU.
+#![cfg(feature = "gpu")]
+
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use polyad::Dtype;
+use polyad::plan::{
+    AtomicAdd, DeviceCaps, EntryParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan, MultiplySumParams,
+    PlanOptions,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("shaders")
+}
+
+/// Files by name without `.wgsl`.
+fn files() -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(folder()).unwrap().map(|e| e.unwrap().path());
+    let read = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    entries.filter(|p| p.extension().is_some_and(|e| e == "wgsl")).map(read).collect()
+}
+
+/// Header lines by their first word; the first line is under "".
+fn header(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().map_while(|line| line.strip_prefix("//! "));
+    let mut fields = BTreeMap::new();
+    for (index, line) in lines.enumerate() {
+        let (word, rest) = line.split_once(' ').unwrap();
+        let word = if index == 0 { "" } else { word };
+        fields.insert(word.to_owned(), if index == 0 { line.to_owned() } else { rest.trim().to_owned() });
+    }
+    fields
+}
+
+fn is_front(name: &str) -> bool {
+    name.starts_with("atomic_add")
+}
+
+/// The file as it lies; entry-wise kernels that add atomically get the f32 file in front.
+fn parse(name: &str, files: &BTreeMap<String, String>) -> naga::Module {
+    let mut text = files[name].clone();
+    if text.contains("g_add(") && !is_front(name) {
+        text = format!("{}\n{text}", files["atomic_add_f32"]);
+    }
+    naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)))
+}
+
+fn validate(module: &naga::Module, what: &str) -> naga::valid::ModuleInfo {
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    validator.validate(module).unwrap_or_else(|e| panic!("{what}: {e:?}"))
+}
+
+/// `index name access` of a module's bindings; access is uniform, read or read_write.
+fn bindings(module: &naga::Module) -> BTreeSet<(u32, String, &'static str)> {
+    let all = module.global_variables.iter().filter_map(|(_, v)| {
+        let access = match v.space {
+            naga::AddressSpace::Uniform => "uniform",
+            naga::AddressSpace::Storage { access } if access.contains(naga::StorageAccess::STORE) => "read_write",
+            naga::AddressSpace::Storage { .. } => "read",
+            _ => return None,
+        };
+        Some((v.binding?.binding, v.name.clone()?, access))
+    });
+    all.collect()
+}
+
+/// The same from a header: `0 p uniform EntryParams | 1 x read Real [..] | ..`.
+fn declared(line: &str) -> BTreeSet<(u32, String, &'static str)> {
+    let one = |part: &str| {
+        let mut words = part.split([' ', ',']).filter(|w| !w.is_empty());
+        let index = words.next().unwrap().parse().unwrap();
+        let name = words.next().unwrap().to_owned();
+        let access = ["uniform", "read", "read_write"].into_iter().find(|a| Some(*a) == words.clone().next());
+        (index, name, access.unwrap_or_else(|| panic!("no access in {part:?}")))
+    };
+    line.split(" | ").map(one).collect()
+}
+
+#[test]
+fn headers_say_what_the_modules_are() {
+    let files = files();
+    assert!(files.len() >= 9);
+    for (name, text) in &files {
+        let fields = header(text);
+        assert!(fields[""].starts_with(&format!("{name} - ")), "{name}: first line");
+        for word in ["Computes", "Bindings", "Spec", "Grid", "Order", "Twin", "Reference"] {
+            assert!(fields.get(word).is_some_and(|f| !f.is_empty()), "{name}: no {word}");
+        }
+        let module = parse(name, &files);
+        validate(&module, name);
+        assert_eq!(bindings(&module), declared(&fields["Bindings"]), "{name}: bindings");
+        let constants = text.lines().filter(|l| l.starts_with("const ") && l.ends_with("// @spec"));
+        for line in constants {
+            let constant = line["const ".len()..].split(':').next().unwrap();
+            let said = fields["Spec"].split([' ', ',', ';']).any(|word| word == constant);
+            assert!(said, "{name}: {constant} is not in the Spec line");
+        }
+        for path in [&fields["Twin"], &fields["Grid"]] {
+            if let Some(path) = path.split_whitespace().find(|w| w.starts_with("src/")) {
+                assert!(folder().parent().unwrap().join(path).exists(), "{name}: {path} does not exist");
+            }
+        }
+        if !is_front(name) {
+            assert_eq!(module.entry_points.len(), 1, "{name}: one entry point");
+            assert_eq!(module.entry_points[0].name, "main", "{name}");
+        }
+    }
+}
+
+/// The check above can fail: a binding that the header does not have is seen.
+#[test]
+fn a_wrong_header_is_noticed() {
+    let files = files();
+    let module = parse("gemm", &files);
+    let line = header(&files["gemm"])["Bindings"].replace("2 b read ", "2 b read_write ");
+    assert_ne!(bindings(&module), declared(&line));
+}
+
+/// Parameter blocks have one size on both sides.
+#[test]
+fn parameter_blocks_match() {
+    let files = files();
+    let sizes = [
+        ("mttkrp_elem", "EntryParams", size_of::<EntryParams>()),
+        ("mttkrp_slice", "EntryParams", size_of::<EntryParams>()),
+        ("mttkrp_tile", "EntryParams", size_of::<EntryParams>()),
+        ("khatri_rao", "KhatriRaoParams", size_of::<KhatriRaoParams>()),
+        ("gemm", "GemmParams", size_of::<GemmParams>()),
+        ("multiply_sum", "MultiplySumParams", size_of::<MultiplySumParams>()),
+    ];
+    for (file, name, size) in sizes {
+        let module = parse(file, &files);
+        let (_, ty) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some(name)).unwrap();
+        let naga::TypeInner::Struct { span, .. } = ty.inner else { panic!("{name} is no struct") };
+        assert_eq!(span as usize, size, "{file}: {name}");
+    }
+}
+
+/// Every kernel that plans emit for a set of devices and problems is valid WGSL once specialised.
+#[test]
+fn every_kernel_of_a_plan_is_valid() {
+    let mut devices = vec![DeviceCaps::webgpu_minimum("smallest"), DeviceCaps::webgpu_minimum("atomics")];
+    devices[1].f32_atomics = true;
+    devices[1].u64_atomics = true;
+    devices[1].f64 = true;
+    let mut specs = BTreeMap::new();
+    for caps in &devices {
+        for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
+            for (mode, rank) in (0..dims.len()).flat_map(|m| [(m, 1), (m, 17), (m, 200)]) {
+                for method in Method::ALL {
+                    for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {
+                        let options = PlanOptions::default().method(method).dtype(dtype);
+                        let plan = MttkrpPlan::new(dims, mode, rank, &options, caps).unwrap();
+                        for dispatch in plan.dispatches() {
+                            specs.insert(dispatch.spec.to_string(), dispatch.spec.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for (name, spec) in &specs {
+        let wgsl = spec.wgsl().unwrap();
+        let module =
+            naga::front::wgsl::parse_str(&wgsl).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&wgsl)));
+        validate(&module, name);
+    }
+    println!("{} kernels", specs.len());
+    assert!(specs.len() > 40);
+}
+
+#[test]
+fn an_unknown_constant_is_an_error() {
+    let spec = KernelSpec::new("mttkrp_elem", Dtype::F32, Some(AtomicAdd::F32), &[("ORDER", 3), ("F", 4)]);
+    assert!(spec.wgsl().unwrap_err().to_string().contains("WG was not given"));
+    assert!(KernelSpec::new("mttkrp_none", Dtype::F32, None, &[]).wgsl().is_err());
+}
