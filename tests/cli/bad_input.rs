@@ -52,6 +52,7 @@ fn folder() -> Folder {
     wrong[2][[3, 1]] = f64::NAN;
     put_factors(&folder, "bad_factor", &wrong);
     put_factors(&folder, "too_few", &good()[..2]);
+    put_factors(&folder, "no_columns", &[2, 3, 4].map(|rows| Array2::<f64>::ones((rows, 0))));
     put_factors(&folder, "too_large", &good().map(|f| f * 1e30));
     folder.put("three.npy", &Array1::<f64>::ones(3));
     folder.put("large_x.npy", &(x * 1e10));
@@ -138,6 +139,7 @@ fn bad_factors_and_starts() {
     check(&[
         ("mttkrp x.npy --factors wrong_rows --mode 0 -o g.npy", INPUT, "factor 1 is 5 x 2, expected 3 x 2"),
         ("mttkrp x.npy --factors wrong_rank --mode 0 -o g.npy", INPUT, "factor 2 is 4 x 3, expected 4 x 2"),
+        ("mttkrp x.npy --factors no_columns --mode 0 -o g.npy", INPUT, "(2, 0)"),
         ("mttkrp x.npy --factors too_few --mode 0 -o g.npy", INPUT, "factor_2.npy"),
         ("mttkrp x.npy --factors bad_factor --mode 0 -o g.npy", INPUT, "factor 2 has NaN at index (3, 1)"),
         ("mttkrp x.npy --factors missing --mode 0 -o g.npy", INPUT, "missing"),

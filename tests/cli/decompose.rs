@@ -143,6 +143,32 @@ fn without_a_folder_the_components_are_printed() {
     assert_eq!(folder.names("."), ["x.npy"]);
 }
 
+/// Ten entries are not worth a GPU's start-up, wherever this runs.
+#[test]
+fn the_device_is_named_with_the_reason() {
+    let folder = Folder::new();
+    folder.put("x.npy", &rank_two(&[2, 5]));
+    let stdout = folder.run(&["decompose", "x.npy", "--rank", "1", "-o", "out"]).ok().stdout;
+    let line = stdout.lines().find_map(|line| line.strip_prefix("device   CPU: "));
+    assert!(line.is_some_and(|reason| !reason.is_empty()), "{stdout}");
+    assert_eq!(folder.json("out/summary.json")["device"], "CPU");
+}
+
+/// Counts that only a loop could use up.
+#[test]
+fn the_largest_counts_are_accepted() {
+    let folder = Folder::new();
+    folder.put("x.npy", &rank_two(&[3, 4]));
+    let most = u64::MAX.to_string();
+    let args = ["decompose", "x.npy", "--rank", "1", "--device", "cpu", "--sweeps", &most, "--seed", &most, "--json"];
+    assert_eq!(folder.run(&args).ok().json()["seed"], u64::MAX);
+    super::support::put_factors(&folder, "u", &[Array2::<f64>::ones((3, 1)), Array2::ones((4, 1))]);
+    let args = ["mttkrp", "x.npy", "-f", "u", "-m", "0", "--device", "cpu", "--method", "tile", "-o", "g.npy"];
+    let ran = folder.run(&[&args[..], &["--tile", &usize::MAX.to_string()]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    assert!(ran.stderr.lines().all(|line| line.starts_with("warning: ")), "{ran:#?}");
+}
+
 #[test]
 fn a_seed_decides_every_bit() {
     let folder = Folder::new();

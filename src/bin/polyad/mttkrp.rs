@@ -7,7 +7,7 @@ use crate::report::{Out, number, warn};
 use ndarray::{Array1, Array2, ArrayView2};
 use polyad::io::{self, TensorFile};
 use polyad::plan::PlanOptions;
-use polyad::{Backend, Dtype, Error, Method, MttkrpPlan, Real, Shape};
+use polyad::{Backend, CpTensor, Dtype, Error, Method, MttkrpPlan, Real, Shape};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -85,9 +85,9 @@ fn mttkrp<T: Real>(
     choice: &Choice,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let (factors, weights) = read_factors::<T>(args, shape)?;
-    let views: Vec<ArrayView2<'_, T>> = factors.iter().map(|f| f.view()).collect();
-    let rank = factors[0].ncols();
+    let model = read_factors::<T>(args, shape)?;
+    let factors: Vec<ArrayView2<'_, T>> = model.factors().iter().map(|f| f.view()).collect();
+    let rank = model.rank();
     let mut options = PlanOptions::default().method(args.work.method).dtype(T::DTYPE);
     if let Some(tile) = args.tile {
         options = options.tile(tile);
@@ -100,7 +100,7 @@ fn mttkrp<T: Real>(
 
     let start = Instant::now();
     let x = device.upload_tensor(data.view())?;
-    let u = device.upload_factors(weights.as_ref().map(|w| w.view()), &views)?;
+    let u = device.upload_factors(Some(model.weights().view()), &factors)?;
     let uploaded = start.elapsed();
     let mut g = Array2::zeros((shape.rows(args.mode), rank));
     let time = device.mttkrp_into(&plan, &x, &u, g.view_mut())?;
@@ -124,19 +124,15 @@ fn mttkrp<T: Real>(
     Ok(())
 }
 
-/// The factors of `--factors` and the weights of `--weights`, of the right shapes and finite.
-fn read_factors<T: Real>(args: &Args, shape: &Shape) -> Result<(Vec<Array2<T>>, Option<Array1<T>>), Failure> {
-    let mut factors = Vec::new();
-    for mode in 0..shape.order() {
-        let factor = io::read_matrix::<T>(&factor_path(&args.factors, mode))?;
-        io::check_finite(&format!("factor {mode}"), factor.view().into_dyn())?;
-        factors.push(factor);
-    }
-    let weights = args.weights.as_ref().map(|path| io::read_vector::<T>(path)).transpose()?;
-    if let Some(weights) = &weights {
-        io::check_finite("the weights", weights.view().into_dyn())?;
-    }
+/// The factors of `--factors` with the weights of `--weights`, of the right shapes and finite.
+fn read_factors<T: Real>(args: &Args, shape: &Shape) -> Result<CpTensor<T>, Failure> {
+    let read = |mode| io::read_matrix::<T>(factor_path(&args.factors, mode));
+    let factors = (0..shape.order()).map(read).collect::<Result<Vec<_>, Error>>()?;
     let sizes: Vec<_> = factors.iter().map(Array2::dim).collect();
-    shape.check_factors(&sizes, weights.as_ref().map(Array1::len))?;
-    Ok((factors, weights))
+    let rank = shape.check_factors(&sizes, None)?;
+    let weights = match &args.weights {
+        Some(path) => io::read_vector::<T>(path)?,
+        None => Array1::ones(rank),
+    };
+    Ok(CpTensor::new(weights, factors)?)
 }

@@ -16,7 +16,10 @@ pub fn catch_interrupts() {
         if INTERRUPTED.swap(true, Ordering::SeqCst) && !WRITING.load(Ordering::SeqCst) {
             std::process::exit(130);
         }
-        let _ = writeln!(std::io::stderr(), "stopping after this sweep");
+        let mut stderr = std::io::stderr();
+        if stderr.is_terminal() {
+            let _ = writeln!(stderr, "stopping after this sweep; Ctrl-C again ends at once");
+        }
     });
 }
 
