@@ -150,7 +150,7 @@ impl<'a> Words<'a> {
         Ok(dims)
     }
 
-    /// Reads exactly `dims` numbers. `index` gives the index of a place for the overflow message.
+    /// Reads exactly `count` numbers. `index` gives the index of a place for the overflow message.
     pub fn values<T: Real>(&mut self, what: &str, count: usize, index: impl Fn(usize) -> Vec<usize>) -> Result<Vec<T>> {
         // A number and its separator take two bytes, so a small file cannot make a large allocation.
         let mut values = Vec::with_capacity(count.min((self.file_bytes / 2 + 1) as usize));
