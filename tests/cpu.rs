@@ -34,6 +34,8 @@ fn shapes() -> Vec<Vec<usize>> {
     shapes.extend([vec![2, 3, 4, 5], vec![TAU + 1, 1, TAU - 1, TAU], vec![7, 2, 5, 3], vec![3; 4]]);
     shapes.extend([vec![2, 3, 4, 5, 3], vec![TAU + 1, 2, 1, TAU, 3], vec![1; 5], vec![3, 2, 5, 2, 7]]);
     shapes.extend([vec![2, 3, 1, 5, 2, 3], vec![2, 1, 3, 2, 2, 2, 3], vec![2; 8], vec![5, 1, 2, 1, 2, 3, 1, 2]]);
+    // Sums long enough for GEMM to cut them into panels.
+    shapes.extend([vec![2, 33, 32], vec![1030, 3], vec![3, 1500]]);
     shapes
 }
 
@@ -56,7 +58,7 @@ fn conformance<T: Real>(method: Method, threads: usize) -> (f64, Vec<String>) {
                     match mttkrp(&cpu, x.view(), weights, &factors, mode, &options) {
                         Ok(g) => {
                             let share = share_of_bound(g.view(), &reference, reference.chain, dims.len());
-                            if !(share <= 1.0) {
+                            if share > 1.0 {
                                 failures.push(format!("{what}: {share} of the bound"));
                             }
                             worst = worst.max(share);
@@ -105,7 +107,7 @@ fn the_check_bites() {
     assert!(perturbed::<f32>(200.0 * f64::from(f32::EPSILON)) > 1.0);
     assert!(perturbed::<f64>(200.0 * f64::EPSILON) > 1.0);
     let reference = Reference::new(array![[1.0f64]].into_dyn().view(), None, &[array![[1.0]].view(); 2], 0);
-    assert!(!(share_of_bound(array![[f64::NAN]].view(), &reference, 1, 2) <= 1.0));
+    assert!(share_of_bound(array![[f64::NAN]].view(), &reference, 1, 2) > 1.0);
 }
 
 #[test]
