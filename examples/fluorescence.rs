@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("device  {} ({reason})", device.name());
     let options = CpAlsOptions::new(NAMES.len()).max_sweeps(500).fit_tolerance(1e-8).init(Init::Random { seed: 1 });
     let result = cp_als(&device, x.view(), &options)?;
-    println!("fit     {:.4} (with {NOISE} noise, {:.4} is all there is to find)", result.fit, 1.0 - NOISE);
+    println!("fit     {:.4} (the true model's: {:.4})", result.fit, 1.0 - NOISE);
     println!("sweeps  {} in {:.3} s", result.sweeps, result.seconds.total);
 
     // A model fixes neither the order of its components nor pairs of signs; spectra are positive.

@@ -34,6 +34,8 @@ fn shapes() -> Vec<Vec<usize>> {
     shapes.extend([vec![2, 3, 4, 5], vec![TAU + 1, 1, TAU - 1, TAU], vec![7, 2, 5, 3], vec![3; 4]]);
     shapes.extend([vec![2, 3, 4, 5, 3], vec![TAU + 1, 2, 1, TAU, 3], vec![1; 5], vec![3, 2, 5, 2, 7]]);
     shapes.extend([vec![2, 3, 1, 5, 2, 3], vec![2, 1, 3, 2, 2, 2, 3], vec![2; 8], vec![5, 1, 2, 1, 2, 3, 1, 2]]);
+    // Sums long enough for GEMM to cut them into panels.
+    shapes.extend([vec![2, 33, 32], vec![1030, 3], vec![3, 1500]]);
     shapes
 }
 

@@ -265,6 +265,17 @@ fn text_tensors_are_column_major() {
 }
 
 #[test]
+fn long_text_is_read_whole_wherever_the_buffer_ends() {
+    let dir = Folder::new();
+    let x = counting(&[10_007]).mapv(|v| v.sin() / 3.0);
+    let numbers: Vec<String> = x.iter().map(|v| format!("{v:e}")).collect();
+    for (n, between) in ["\n", "  \r\n", " // c 1\n", "\n//\n\n"].iter().enumerate() {
+        let text = format!("// {}\ntensor\n1\n10007\n{}", "/ 9 ".repeat(20_000 + n), numbers.join(between));
+        assert_eq!(read::<f64>(dir.file("x.txt", text)).unwrap(), x);
+    }
+}
+
+#[test]
 fn text_errors_have_numbers() {
     let dir = Folder::new();
     let fault = |text: &str| reason(read::<f64>(dir.file("x.txt", text)));

@@ -40,11 +40,14 @@ pub fn cp_als<B: Backend, T: Real, D: Dimension>(
 /// A sweep does for each mode n: G = MTTKRP on the backend, V = Hadamard product of the other modes' grams,
 /// A_n = G V^-1, columns scaled to unit 2-norm, their norms kept as weights. Everything but the MTTKRP is done in f64.
 /// The fit `1 - |X - Xhat| / |X|` comes from the last mode's MTTKRP without another pass over X. For a tensor of zeros
-/// it is 1: the model found is zero too, and nothing is left over. Ties of numbers near rounding apart, the error never
-/// grows from sweep to sweep. A component that became zero has weight 0 and columns of zeros.
+/// it is 1: the model found is zero too, and nothing is left over. Rounding apart, the error never grows from sweep to
+/// sweep; in f32, rounding of G shows in the fit from about the fifth digit on, and a smaller tolerance may not stop it.
+/// A component that became zero has weight 0 and columns of zeros.
 ///
-/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. Nothing is printed,
-/// and neither x nor the options are changed.
+/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. The weights of a
+/// given start play no part either: the first update replaces factor 0 by the best for the other factors, so the first
+/// fit is at least that of the start. [`Init::Nvecs`] takes the smaller gram of each unfolding, which may have up to
+/// 8192 rows. Nothing is printed, and neither x nor the options are changed.
 ///
 /// # Errors
 /// Options or shapes that make no sense, NaN or infinity in x, numbers that leave the range of the dtype, and what the

@@ -6,9 +6,9 @@
 //! side, `Y = X KR(right)` (L I x R) or `Y = X^T KR(left)` (I M x R), whichever leaves the smaller Y, and then
 //! multiplies Y with the other side's Khatri-Rao product and sums.
 //! Memory: R prod of the dims of the contracted side, and for a middle mode R I min(L, M) more.
-//! Order: faer's. At most K = N / I_n additions.
+//! Order: faer's within a panel of a long sum, panels in order, then the threads' sums. At most K = N / I_n additions.
 
-use super::job::{Job, advance};
+use super::job::{Job, Split, advance, in_parts};
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -41,11 +41,23 @@ pub(super) fn gemm<T: Real>(job: &Job<'_, T>, g: &mut [T]) -> Result<()> {
     Ok(())
 }
 
-/// `out = x kr`, all of them with R columns but x.
+/// `out = x kr`, all of them with R columns but x; `out` is zero before. A long sum (few rows in x) is cut into panels, which the threads
+/// share and add up in order; faer alone would share the rows.
 fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
+    const PANEL: usize = 1024;
     let kr = MatRef::from_row_major_slice(kr, x.ncols(), rank);
-    let out = MatMut::from_row_major_slice_mut(out, x.nrows(), rank);
-    matmul(out, Accum::Replace, x, kr, <T as num_traits::One>::one(), Par::rayon(0));
+    let one = <T as num_traits::One>::one;
+    if x.ncols() < PANEL.max(4 * x.nrows()) {
+        let out = MatMut::from_row_major_slice_mut(out, x.nrows(), rank);
+        return matmul(out, Accum::Replace, x, kr, one(), Par::rayon(0));
+    }
+    in_parts(out, rank, x.ncols().div_ceil(PANEL), Split::Items, |_, panels, sum| {
+        for first in panels.map(|p| p * PANEL) {
+            let len = PANEL.min(x.ncols() - first);
+            let sum = MatMut::from_row_major_slice_mut(&mut *sum, x.nrows(), rank);
+            matmul(sum, Accum::Add, x.subcols(first, len), kr.subrows(first, len), one(), Par::Seq);
+        }
+    });
 }
 
 /// `g[i, :] = sum over l < count of the Hadamard product of the two rows`.

@@ -45,7 +45,7 @@ impl<T: Real> TensorData<T> {
         match &self.inner {
             Inner::Owned(array) => array.view(),
             Inner::Mapped { map, header } => {
-                // Both unwraps were tried in `from_npy`, before this value was made.
+                // Both were checked before this value was made.
                 let entries = mapped_entries(map, header).expect("checked in from_npy");
                 ArrayViewD::from_shape(layout(header), entries).expect("checked in Header::read")
             }

@@ -106,18 +106,21 @@ type Overflow = (usize, f64);
 
 /// Converts `out.len()` elements; reports the first that left the range of `T`.
 fn convert<T: Real>(stored: Stored, bytes: &[u8], out: &mut [T]) -> Option<Overflow> {
-    // Only f64 to f32 can overflow; every integer of 64 bits is within the range of f32.
     macro_rules! cast {
         ($t:ty) => {{
-            let mut overflow = None;
-            for (i, (o, b)) in out.iter_mut().zip(bytes.as_chunks::<{ size_of::<$t>() }>().0).enumerate() {
-                let v = if stored.big_endian { <$t>::from_be_bytes(*b) } else { <$t>::from_le_bytes(*b) };
-                *o = T::from(v).unwrap_or_else(T::nan);
-                if o.is_infinite() && overflow.is_none() && (v as f64).is_finite() {
-                    overflow = Some((i, v as f64));
-                }
+            let pieces = bytes.as_chunks::<{ size_of::<$t>() }>().0;
+            let value = |b: &[u8; size_of::<$t>()]| {
+                if stored.big_endian { <$t>::from_be_bytes(*b) } else { <$t>::from_le_bytes(*b) }
+            };
+            for (o, b) in out.iter_mut().zip(pieces) {
+                *o = T::from(value(b)).unwrap_or_else(T::nan);
             }
-            overflow
+            // Only f64 to f32 can overflow; every integer of 64 bits is within the range of f32.
+            if (stored.kind, T::DTYPE) != (Kind::F64, Dtype::F32) {
+                return None;
+            }
+            let overflowed = |&i: &usize| out[i].is_infinite() && (value(&pieces[i]) as f64).is_finite();
+            (0..out.len().min(pieces.len())).find(overflowed).map(|i| (i, value(&pieces[i]) as f64))
         }};
     }
     match stored.kind {

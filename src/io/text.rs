@@ -53,25 +53,28 @@ impl<'a> Words<'a> {
                 return Ok(!self.word.is_empty());
             }
             let mut used = 0;
-            let mut whole = false;
-            for &b in bytes {
-                // The space after a word stays unread, so that `line` is still that of the word.
-                whole = b.is_ascii_whitespace() && !self.word.is_empty();
-                if whole {
-                    break;
-                }
-                used += 1;
-                if b == b'\n' {
-                    self.line += 1;
-                    comment = false;
-                } else if !comment && !b.is_ascii_whitespace() && self.word.len() <= MAX_WORD {
-                    self.word.push(b);
-                    if self.word == b"//" {
-                        comment = true;
-                        self.word.clear();
+            while used < bytes.len() && (self.word.is_empty() || !bytes[used].is_ascii_whitespace()) {
+                let rest = &bytes[used..];
+                if comment || rest[0].is_ascii_whitespace() {
+                    used += 1;
+                    if rest[0] == b'\n' {
+                        self.line += 1;
+                        comment = false;
                     }
+                    continue;
+                }
+                let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+                // Longer words are cut to a length that still tells them from numbers.
+                let room = (MAX_WORD + 1).saturating_sub(self.word.len());
+                self.word.extend_from_slice(&rest[..end.min(room)]);
+                used += end;
+                if self.word.starts_with(b"//") {
+                    comment = true;
+                    self.word.clear();
                 }
             }
+            // The space after a word stays unread, so that `line` is still that of the word.
+            let whole = used < bytes.len();
             self.reader.consume(used);
             if whole {
                 return Ok(true);
@@ -147,7 +150,7 @@ impl<'a> Words<'a> {
         Ok(dims)
     }
 
-    /// Reads exactly `dims` numbers. `index` gives the index of a place for the overflow message.
+    /// Reads exactly `count` numbers. `index` gives the index of a place for the overflow message.
     pub fn values<T: Real>(&mut self, what: &str, count: usize, index: impl Fn(usize) -> Vec<usize>) -> Result<Vec<T>> {
         // A number and its separator take two bytes, so a small file cannot make a large allocation.
         let mut values = Vec::with_capacity(count.min((self.file_bytes / 2 + 1) as usize));
