@@ -74,10 +74,26 @@ fn unit_entries_pick_factor_rows() {
     });
 }
 
-/// X = 0..104 of 5 x 7 x 3, F_n[i, r] = (4 i + r) / 10: sums of the columns of G, without and with weights.
+/// Whether a sum of 105 positive terms is as exact as it has to be.
 ///
-/// All terms are positive, so the relative error of a sum is at most (K + d + 1) eps with K = 105 entries, d = 3; the
-/// two factors were themselves rounded, which adds 2 half eps.
+/// Its relative error is at most (K + d + 1) eps with K = 105 entries and d = 3; the two factors were themselves
+/// rounded, which adds two halves of eps.
+fn close(sum: f64, expected: f64, eps: f64) -> bool {
+    (sum - expected).abs() <= (105.0 + 3.0 + 1.0 + 1.0) * eps * expected
+}
+
+#[test]
+fn close_is_not_far() {
+    for eps in [f64::EPSILON, f64::from(f32::EPSILON)] {
+        assert!(close(2856.0, 2856.0, eps));
+        assert!(!close(2856.0 * (1.0 + 120.0 * eps), 2856.0, eps));
+        // Without the smallest of the terms that are not zero.
+        assert!(!close(2856.0 - 0.1, 2856.0, eps));
+        assert!(!close(f64::NAN, 2856.0, eps));
+    }
+}
+
+/// X = 0..104 of 5 x 7 x 3, F_n[i, r] = (4 i + r) / 10: sums of the columns of G, without and with weights.
 #[test]
 fn column_sums() {
     let folder = Folder::new();
@@ -102,9 +118,8 @@ fn column_sums() {
                 let more = [more, &tile].concat();
                 let Some(g) = mttkrp(&folder, device, dtype, method, mode, &more) else { continue };
                 for (sum, expected) in g.sum_axis(ndarray::Axis(0)).iter().zip(sums) {
-                    let bound = (105.0 + 3.0 + 1.0 + 1.0) * eps * expected;
                     let at = format!("{} {dtype} {method} mode {mode} {more:?}", device.word);
-                    assert!((sum - expected).abs() <= bound, "{at}: {sum} is not {expected}");
+                    assert!(close(*sum, expected, eps), "{at}: {sum} is not {expected}");
                 }
             }
         }

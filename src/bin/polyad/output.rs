@@ -2,15 +2,18 @@
 
 use crate::failure::Failure;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// How the names of folders start in which output is put together.
+const STAGING: &str = ".polyad-";
 
 /// Writes files into a folder inside `dir`, then moves all of them to `dir`. If anything fails, those moved and every
 /// folder made here are removed again.
 pub fn folder(dir: &Path, write: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut undo = Undo::default();
     undo.create(dir)?;
-    let staging = dir.join(format!(".polyad-{}", std::process::id()));
-    undo.create(&staging)?;
+    let staging = undo.stage(dir)?;
     write(&staging)?;
     let entries = fs::read_dir(&staging).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     for entry in entries.map_err(|e| Failure::io(&staging, &e))? {
@@ -36,10 +39,31 @@ impl Undo {
         let missing = dir.ancestors().filter(|a| !a.as_os_str().is_empty()).take_while(|a| !a.exists());
         let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
         for folder in missing.into_iter().rev() {
-            fs::create_dir(&folder).map_err(|e| Failure::io(&folder, &e))?;
-            self.folders.push(folder);
+            match fs::create_dir(&folder) {
+                Ok(()) => self.folders.push(folder),
+                // A path with `..` in it names a folder twice.
+                Err(_) if folder.is_dir() => {}
+                Err(error) => return Err(Failure::io(&folder, &error)),
+            }
         }
         Ok(())
+    }
+
+    /// Creates a folder in `dir` that was not there before.
+    fn stage(&mut self, dir: &Path) -> Result<PathBuf, Failure> {
+        for n in 0..100 {
+            let folder = dir.join(format!("{STAGING}{}-{n}", std::process::id()));
+            match fs::create_dir(&folder) {
+                Ok(()) => {
+                    self.folders.push(folder.clone());
+                    return Ok(folder);
+                }
+                // Left over from a process of this id that was killed.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Failure::io(dir, &error)),
+            }
+        }
+        Err(Failure::Failed(format!("{}: too many folders named {STAGING}*", dir.display())))
     }
 
     fn keep(&mut self) {
@@ -55,7 +79,7 @@ impl Drop for Undo {
         }
         for folder in self.folders.iter().rev() {
             // The staging folder may hold files; any other only what somebody else put there meanwhile, which stays.
-            let staged = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(".polyad-"));
+            let staged = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(STAGING));
             let _ = if staged { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
         }
     }
@@ -85,6 +109,16 @@ mod tests {
         folder(&dir, |d| put(&d.join("one"), "new")).unwrap();
         assert_eq!(names(&dir), ["one", "own", "two"]);
         assert_eq!(fs::read_to_string(dir.join("one")).unwrap(), "new");
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_process_are_not_output() {
+        let root = tempfile::tempdir().unwrap();
+        let old = format!("{STAGING}{}-0", std::process::id());
+        fs::create_dir(root.path().join(&old)).unwrap();
+        put(&root.path().join(&old).join("stale"), "old").unwrap();
+        folder(&root.path().join("new/.."), |d| put(&d.join("one"), "1")).unwrap();
+        assert_eq!(names(root.path()), [old.as_str(), "new", "one"]);
     }
 
     #[test]
