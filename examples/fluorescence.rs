@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (device, reason) = Device::auto(&Shape::new(x.shape())?, NAMES.len(), Dtype::F32);
     println!("device  {} ({reason})", device.name());
-    let options = CpAlsOptions::new(NAMES.len()).max_sweeps(500).fit_tolerance(1e-8).init(Init::Random { seed: 1 });
+    let options = CpAlsOptions::new(NAMES.len()).max_sweeps(500).init(Init::Random { seed: 1 });
     let result = cp_als(&device, x.view(), &options)?;
     println!("fit     {:.4} (the true model's: {:.4})", result.fit, 1.0 - NOISE);
     println!("sweeps  {} in {:.3} s", result.sweeps, result.seconds.total);
