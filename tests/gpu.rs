@@ -59,7 +59,7 @@ impl<'a> Check<'a> {
                 match run(self.gpu, &x, &weights, &factors, mode, options) {
                     Ok((g, chain)) => {
                         let share = share_of_bound(g.view(), &reference, chain as usize, dims.len());
-                        if !(share <= 1.0) {
+                        if share > 1.0 {
                             self.failures.push(format!("{name}: {share} of the bound"));
                         }
                         self.largest = self.largest.max(share);

@@ -258,7 +258,7 @@ fn check_limits(limits: &wgpu::Limits) -> Result<()> {
         Some((limit, available, needed)) => Err(Error::LimitTooSmall {
             limit,
             what: "polyad".into(),
-            needed: u64::from(needed as u32),
+            needed: u64::from(needed),
             available: u64::from(available),
         }),
         None => Ok(()),

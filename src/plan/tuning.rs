@@ -18,7 +18,7 @@ pub(super) fn entrywise(caps: &DeviceCaps) -> EntrywiseBlocks {
     match caps.kind {
         // Few threads: large tiles, so that a tile's factor rows are reused from cache often.
         DeviceKind::Cpu => EntrywiseBlocks { tile: [256, 32, 16, 8], column_block: 64, workgroup: 1 },
-        _ => EntrywiseBlocks { tile: [64, 8, 4, 4], column_block: 32, workgroup: 128 },
+        _ => EntrywiseBlocks { tile: [64, 32, 8, 4], column_block: 32, workgroup: 128 },
     }
 }
 
