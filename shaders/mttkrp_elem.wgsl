@@ -1,6 +1,6 @@
 //! mttkrp_elem - MTTKRP-ELEM of the paper: one group of F invocations per tensor entry, one atomic add per entry and rank.
 //! Computes   G[i_n, r] += X[i] * lambda[r] * prod_{m != n} A_m[i_m, r] for every entry i
-//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; rank] | 3 g read_write, in the atomic file [I_n, rank]
+//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; stride] | 3 g read_write, in the atomic file [I_n, stride]
 //! Spec       ORDER 1..=8, F 1..=256 ranks of a group, WG F times the entries of a workgroup
 //! Grid       (entries / (WG / F), folded over y, column blocks of F)          src/plan/entrywise.rs
 //! Order      each entry is one addition into G: a chain of N / I_n, in no fixed order (not repeatable)
@@ -18,7 +18,8 @@ struct EntryParams {
     g_row0: u32,
     count: u32,
     grid_x: u32,
-    pad: vec2<u32>,
+    stride: u32,
+    pad: u32,
     dims: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
@@ -36,7 +37,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     if entry >= p.count || r >= p.rank {
         return;
     }
-    var value = x[entry] * factors[p.weights_row * p.rank + r];
+    var value = x[entry] * factors[p.weights_row * p.stride + r];
     var row = 0u;
     var rest = entry;
     for (var k = 0u; k < ORDER; k++) {
@@ -47,8 +48,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         if m == p.mode {
             row = i;
         } else {
-            value *= factors[(p.row0[m / 4u][m % 4u] + i) * p.rank + r];
+            value *= factors[(p.row0[m / 4u][m % 4u] + i) * p.stride + r];
         }
     }
-    g_add((p.g_row0 + row) * p.rank + r, value);
+    g_add((p.g_row0 + row) * p.stride + r, value);
 }

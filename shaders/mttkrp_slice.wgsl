@@ -1,6 +1,6 @@
 //! mttkrp_slice - MTTKRP-SLICE of the paper: one group of F invocations per slice of mode n, its entries one after the other, the sum in registers.
 //! Computes   G[i_n, r] += sum over the slice of X[i] * lambda[r] * prod_{m != n} A_m[i_m, r]
-//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; rank] | 3 g read_write Real [I_n, rank]
+//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; stride] | 3 g read_write Real [I_n, stride]
 //! Spec       ORDER 1..=8, F 1..=256 ranks of a group, WG F times the slices of a workgroup
 //! Grid       (slices / (WG / F), folded over y, column blocks of F)          src/plan/entrywise.rs
 //! Order      along the last of the other modes first (one chain), then over the rest of the slice, then over slabs: repeatable
@@ -18,7 +18,8 @@ struct EntryParams {
     g_row0: u32,
     count: u32,
     grid_x: u32,
-    pad: vec2<u32>,
+    stride: u32,
+    pad: u32,
     dims: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
@@ -63,16 +64,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                     let i = rest % dim;
                     rest = rest / dim;
                     offset += i * p.strides[m / 4u][m % 4u];
-                    product *= factors[(p.row0[m / 4u][m % 4u] + i) * p.rank + r];
+                    product *= factors[(p.row0[m / 4u][m % 4u] + i) * p.stride + r];
                 }
             }
             var sum = Real(0);
             for (var j = 0u; j < inner; j++) {
-                sum += x[offset + j * step] * factors[(first + j) * p.rank + r];
+                sum += x[offset + j * step] * factors[(first + j) * p.stride + r];
             }
             total += product * sum;
         }
     }
-    let at = (p.g_row0 + row) * p.rank + r;
-    g[at] = g[at] + total * factors[p.weights_row * p.rank + r];
+    let at = (p.g_row0 + row) * p.stride + r;
+    g[at] = g[at] + total * factors[p.weights_row * p.stride + r];
 }

@@ -1,6 +1,6 @@
 //! mttkrp_tile - MTTKRP-TILE of the paper: one workgroup per tile of a slice, factor rows staged in workgroup memory, one atomic add per tile and rank.
 //! Computes   G[i_n, r] += sum over the tile of X[i] * lambda[r] * prod_{m != n} A_m[i_m, r]
-//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; rank] | 3 g read_write, in the atomic file [I_n, rank]
+//! Bindings   0 p uniform EntryParams | 1 x read Real [entries of the slab], row-major | 2 factors read Real [rows of all modes, then lambda; stride] | 3 g read_write, in the atomic file [I_n, stride]
 //! Spec       ORDER 1..=8, F 1..=256 ranks of a workgroup, LANES entry lanes, TAU 1.. width of a tile along every other mode
 //! Grid       (tiles, the row of mode n fastest, folded over y, column blocks of F)          src/plan/entrywise.rs
 //! Order      along the tile's last mode (TAU), then over its rest in LANES lanes, then over lanes, then tiles in no fixed order (not repeatable)
@@ -21,7 +21,8 @@ struct EntryParams {
     g_row0: u32,
     count: u32,
     grid_x: u32,
-    pad: vec2<u32>,
+    stride: u32,
+    pad: u32,
     dims: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
@@ -72,7 +73,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             let r = column0 + at % F;
             var value = Real(0);
             if at / F < width[slot] && r < p.rank {
-                value = factors[(first + at / F) * p.rank + r];
+                value = factors[(first + at / F) * p.stride + r];
             }
             rows[slot * TAU * F + at] = value;
         }
@@ -116,6 +117,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         for (var lane = 1u; lane < LANES; lane++) {
             total += sums[lane * F + f];
         }
-        g_add((p.g_row0 + row) * p.rank + r, total * factors[p.weights_row * p.rank + r]);
+        g_add((p.g_row0 + row) * p.stride + r, total * factors[p.weights_row * p.stride + r]);
     }
 }

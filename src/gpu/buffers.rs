@@ -2,9 +2,9 @@
 
 use super::scope::{create_buffer, scoped};
 use super::{Gpu, Inner};
-use crate::plan::{MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, slabs};
+use crate::plan::{MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
 use crate::{Error, Real, Result, Shape};
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension, s};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -58,7 +58,8 @@ impl<T> GpuFactors<T> {
     }
 }
 
-/// A result `I_n x R` on a GPU, row-major within each block of columns.
+/// A result `I_n x R` on a GPU, row-major within each block of columns, rows padded to whole `vec4`s
+/// ([`column_stride`](crate::plan::column_stride)).
 ///
 /// ```
 /// # fn show<T: polyad::Real>(g: &polyad::GpuMatrix<T>) -> usize {
@@ -74,7 +75,8 @@ pub struct GpuMatrix<T> {
 }
 
 impl<T> GpuMatrix<T> {
-    /// One buffer per block of columns, `I_n x block`, row-major: one buffer unless the rank is very large.
+    /// One buffer per block of columns, row-major with rows of `column_stride(block)`: one buffer unless the rank is
+    /// very large.
     pub fn buffers(&self) -> &[wgpu::Buffer] {
         &self.buffers
     }
@@ -153,17 +155,17 @@ impl Inner {
         let shape = Shape::new(&dims)?;
         let rank = shape.check_factors(&sizes, weights.map(|w| w.len()))?;
         let columns = column_blocks(&shape, rank, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
-        let rows = shape.iter().sum::<usize>();
+        let weights_row = shape.iter().sum::<usize>();
         let mut buffers = Vec::with_capacity(columns.len() - 1);
         for (block, ends) in columns.windows(2).enumerate() {
-            let bytes = ((rows + 1) * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
+            let bytes = (factor_rows(&shape) * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
             buffers.push(create_buffer(&self.device, &format!("factors.{block}"), bytes, usage)?);
         }
         let mut u = GpuFactors { shape, columns, buffers, dtype: PhantomData };
         let ones = ndarray::Array1::ones(rank);
         let weights = weights.unwrap_or(ones.view());
-        self.write_rows(&u, rows, weights.insert_axis(Axis(0)))?;
+        self.write_rows(&u, weights_row, weights.insert_axis(Axis(0)))?;
         for (mode, factor) in factors.iter().enumerate() {
             self.set_factor(&mut u, mode, factor.view())?;
         }
@@ -188,10 +190,11 @@ impl Inner {
     fn write_rows<T: Real>(&self, u: &GpuFactors<T>, first: usize, rows: ArrayView2<'_, T>) -> Result<()> {
         scoped(&self.device, "upload of factors", || {
             for (ends, buffer) in u.columns.windows(2).zip(&u.buffers) {
-                let block = rows.slice(ndarray::s![.., ends[0]..ends[1]]);
-                let block = block.as_standard_layout();
-                let at = (first * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
-                self.queue.write_buffer(buffer, at, bytemuck::cast_slice(block.as_slice().unwrap_or_default()));
+                let (width, stride) = (ends[1] - ends[0], column_stride(ends[1] - ends[0]));
+                let mut padded = ndarray::Array2::zeros((rows.nrows(), stride));
+                padded.slice_mut(s![.., ..width]).assign(&rows.slice(s![.., ends[0]..ends[1]]));
+                let at = (first * stride) as u64 * T::DTYPE.bytes();
+                self.queue.write_buffer(buffer, at, bytemuck::cast_slice(padded.as_slice().unwrap_or_default()));
             }
             Ok(())
         })
@@ -202,7 +205,7 @@ impl Inner {
         let rows = plan.shape().rows(plan.mode());
         let mut buffers = Vec::new();
         for (block, ends) in plan.columns().windows(2).enumerate() {
-            let bytes = (rows * (ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
+            let bytes = (rows * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
             buffers.push(create_buffer(&self.device, &format!("g.{block}"), bytes, usage)?);
         }
@@ -217,10 +220,11 @@ impl Inner {
         }
         for (ends, buffer) in g.columns.windows(2).zip(&g.buffers) {
             let width = ends[1] - ends[0];
-            let words = self.read_buffer::<T>(buffer, g.rows * width)?;
-            let block = ArrayView2::from_shape((g.rows, width), &words)
+            let stride = column_stride(width);
+            let words = self.read_buffer::<T>(buffer, g.rows * stride)?;
+            let block = ArrayView2::from_shape((g.rows, stride), &words)
                 .map_err(|e| Error::Gpu { during: "reading the result".into(), message: e.to_string() })?;
-            out.slice_mut(ndarray::s![.., ends[0]..ends[1]]).assign(&block);
+            out.slice_mut(s![.., ends[0]..ends[1]]).assign(&block.slice(s![.., ..width]));
         }
         Ok(())
     }

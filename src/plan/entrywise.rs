@@ -1,7 +1,7 @@
 //! Dispatches of ELEM, SLICE and TILE.
 
 use super::kernel::{AtomicAdd, Dispatch, EntryParams, KernelSpec, Params, PerMode, Slot};
-use super::memory::Slab;
+use super::memory::{Slab, column_stride};
 use super::{DeviceCaps, Method, Problem, fold_grid, tuning};
 use crate::{Dtype, Error, Result};
 
@@ -122,7 +122,8 @@ pub(super) fn dispatches(
                 g_row0: slab.offsets[problem.mode] as u32,
                 count: groups as u32,
                 grid_x: x,
-                pad: [0; 2],
+                stride: column_stride(width) as u32,
+                pad: 0,
                 dims: per_mode(slab.dims.iter().map(|&d| d as u32)),
                 strides: strides(slab),
                 row0: problem.row0(slab),

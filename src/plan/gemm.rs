@@ -3,7 +3,7 @@
 
 use super::entrywise::per_mode;
 use super::kernel::{Dispatch, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, Slot};
-use super::memory::Slab;
+use super::memory::{Slab, column_stride};
 use super::{DeviceCaps, Problem, fold_grid, tuning};
 use crate::Result;
 use std::ops::Range;
@@ -60,7 +60,7 @@ pub(super) fn dispatches(
     let mut all = Vec::new();
     let mut scratch = [0u64; 3];
     for (block, ends) in problem.columns.windows(2).enumerate() {
-        let width = ends[1] - ends[0];
+        let width = column_stride(ends[1] - ends[0]);
         let rank = width as u32;
         // Rows of a scratch buffer: what fits a binding, and what one folded grid can cover.
         let most = usize::try_from(limit / dtype.bytes()).unwrap_or(usize::MAX) / width;
@@ -156,7 +156,7 @@ pub(super) fn dispatches(
 
 /// The longest chain of additions: one side inside the product, the other outside, and one addition per piece.
 pub(super) fn chain(problem: &Problem, slabs: &[Slab], limit: u64) -> u64 {
-    let width = problem.columns.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(1);
+    let width = problem.columns.windows(2).map(|w| column_stride(w[1] - w[0])).max().unwrap_or(1);
     let most = usize::try_from(limit / problem.dtype().bytes()).unwrap_or(usize::MAX) / width;
     slabs
         .iter()

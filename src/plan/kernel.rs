@@ -124,7 +124,7 @@ pub type PerMode = [u32; MAX_ORDER];
 pub struct EntryParams {
     /// The mode.
     pub mode: u32,
-    /// Columns of this block: row stride of factors and result.
+    /// Columns of this block.
     pub rank: u32,
     /// Row of the factor buffer that holds the weights.
     pub weights_row: u32,
@@ -134,8 +134,10 @@ pub struct EntryParams {
     pub count: u32,
     /// Workgroups along x: the grid is folded over x and y.
     pub grid_x: u32,
+    /// Row stride of factors and result: the columns padded to a multiple of 4.
+    pub stride: u32,
     /// Fills the row.
-    pub pad: [u32; 2],
+    pub pad: u32,
     /// Dims of the slab.
     pub dims: PerMode,
     /// Row-major strides of the slab.
@@ -156,7 +158,7 @@ pub struct EntryParams {
 pub struct KhatriRaoParams {
     /// Rows made.
     pub rows: u32,
-    /// Columns.
+    /// Columns, padded to a multiple of 4.
     pub rank: u32,
     /// Position of the first row in the whole product.
     pub q0: u32,
@@ -186,7 +188,7 @@ pub struct KhatriRaoParams {
 pub struct GemmParams {
     /// Rows.
     pub m: u32,
-    /// Columns.
+    /// Columns, padded to a multiple of 4.
     pub rank: u32,
     /// Length of the reduction.
     pub k: u32,
@@ -217,7 +219,7 @@ pub struct GemmParams {
 pub struct MultiplySumParams {
     /// Rows of the result that this slab has.
     pub rows: u32,
-    /// Columns.
+    /// Columns, padded to a multiple of 4.
     pub rank: u32,
     /// First row of the result.
     pub g_row0: u32,

@@ -78,25 +78,41 @@ pub fn slabs(shape: &Shape, dtype: Dtype, limit: u64) -> Result<Vec<Slab>> {
     Ok(all)
 }
 
-/// Cuts `rank` columns into even blocks so that the factors' block, with one row of weights, fits `limit` bytes.
+/// Row stride of factors and results on a GPU: columns padded to whole `vec4`s, the padding being zeros.
+///
+/// ```
+/// assert_eq!(polyad::plan::column_stride(5), 8);
+/// ```
+pub fn column_stride(columns: usize) -> usize {
+    columns.next_multiple_of(4)
+}
+
+/// Rows of a factor buffer: all factors, one row of weights, and two rows per mode for the power-of-two scales of the
+/// kernels on f16 matrix units (see `GpuFactors`).
+pub(crate) fn factor_rows(shape: &Shape) -> usize {
+    shape.iter().sum::<usize>() + 1 + 2 * shape.order()
+}
+
+/// Cuts `rank` columns into blocks, of a multiple of 4 but for the last, so that the factors' block fits `limit` bytes.
 /// Returns the first column of each block and, last, the rank.
 ///
 /// # Errors
-/// [`Error::LimitTooSmall`] if not even one column fits.
+/// [`Error::LimitTooSmall`] if not even four columns fit.
 ///
 /// ```
 /// use polyad::{plan::column_blocks, Dtype, Shape};
-/// let blocks = column_blocks(&Shape::new(&[9, 10]).unwrap(), 7, Dtype::F32, 240).unwrap();
-/// assert_eq!(blocks, [0, 2, 4, 7]);
+/// let blocks = column_blocks(&Shape::new(&[9, 10]).unwrap(), 11, Dtype::F32, 600).unwrap();
+/// assert_eq!(blocks, [0, 4, 8, 11]);
 /// ```
 pub fn column_blocks(shape: &Shape, rank: usize, dtype: Dtype, limit: u64) -> Result<Vec<usize>> {
-    let column = (shape.iter().sum::<usize>() as u64 + 1) * dtype.bytes();
-    let most = (limit / column).min(rank as u64) as usize;
+    let four = factor_rows(shape) as u64 * 4 * dtype.bytes();
+    let most = (limit / four).min(rank.div_ceil(4) as u64) as usize * 4;
     if most == 0 {
-        return Err(too_small("one column of the factors", column, limit));
+        return Err(too_small("four columns of the factors", four, limit));
     }
     let blocks = rank.div_ceil(most);
-    Ok((0..=blocks).map(|b| b * rank / blocks).collect())
+    let width = column_stride(rank.div_ceil(blocks));
+    Ok((0..=rank.div_ceil(width)).map(|b| (b * width).min(rank)).collect())
 }
 
 fn too_small(what: &str, needed: u64, available: u64) -> Error {

@@ -15,7 +15,8 @@ pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, PerMode, Slot,
 };
-pub use memory::{Slab, buffer_limit, column_blocks, slabs};
+pub(crate) use memory::factor_rows;
+pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 pub use options::{Method, PlanOptions};
 
 use crate::{Dtype, Error, Result, Shape};
@@ -287,7 +288,7 @@ impl MttkrpPlan {
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
     /// let (options, caps) = (PlanOptions::default().method(Method::Gemm), DeviceCaps::webgpu_minimum("any GPU"));
     /// let plan = MttkrpPlan::new(&[9, 4, 5], 0, 2, &options, &caps).unwrap();
-    /// assert_eq!(plan.scratch_bytes(Slot::KhatriRao), 4 * 5 * 2 * 4);
+    /// assert_eq!(plan.scratch_bytes(Slot::KhatriRao), 4 * 5 * 4 * 4);
     /// ```
     pub fn scratch_bytes(&self, slot: Slot) -> u64 {
         match slot {
