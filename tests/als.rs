@@ -73,7 +73,7 @@ fn recovers_exact_low_rank() {
 #[test]
 fn every_method_finds_the_same() {
     let x = full(&random_model(&[9, 8, 7], 2, 4));
-    let fits = Method::ALL.map(|method| {
+    let fits = Method::PAPER.map(|method| {
         let options =
             CpAlsOptions::new(2).max_sweeps(20).fit_tolerance(0.0).plan(PlanOptions::default().method(method));
         let result = run(&x, &options);

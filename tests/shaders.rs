@@ -4,8 +4,8 @@
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use polyad::Dtype;
 use polyad::plan::{
-    AtomicAdd, DeviceCaps, EntryParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan, MultiplySumParams,
-    PlanOptions,
+    AtomicAdd, DeviceCaps, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan,
+    MultiplySumParams, PlanOptions, ReduceParams,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -131,6 +131,11 @@ fn parameter_blocks_match() {
         ("khatri_rao", "KhatriRaoParams", size_of::<KhatriRaoParams>()),
         ("gemm", "GemmParams", size_of::<GemmParams>()),
         ("multiply_sum", "MultiplySumParams", size_of::<MultiplySumParams>()),
+        ("fused_cols", "FusedParams", size_of::<FusedParams>()),
+        ("fused_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_small_cols", "FusedParams", size_of::<FusedParams>()),
+        ("fused_small_rows", "FusedParams", size_of::<FusedParams>()),
+        ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
     ];
     for (file, name, size) in sizes {
         let module = parse(file, &files);

@@ -180,7 +180,8 @@ fn run<T: Real>(method: Method, job: &Job<'_, T>, weights: &[T], g: &mut [T]) ->
         Method::Elem => elem::elem(job, g),
         Method::Slice => slice::slice(job, g),
         Method::Tile => tile::tile(job, g),
-        Method::Gemm | Method::Auto => gemm::gemm(job, g)?,
+        // A plan for the CPU is never Auto or Fused.
+        Method::Gemm | Method::Auto | Method::Fused => gemm::gemm(job, g)?,
     }
     let bad = g.par_chunks_mut(job.rank).enumerate().find_map_first(|(i, row)| {
         row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);

@@ -26,8 +26,8 @@ pub(super) fn create_buffer(
     usage: wgpu::BufferUsages,
 ) -> Result<wgpu::Buffer> {
     let label = format!("polyad.{label}");
-    // Copies and bindings count in words of 4; no buffer is empty.
-    let size = bytes.next_multiple_of(16).max(16);
+    // Bindings of vec4<f64> count in 32 bytes; no buffer is empty.
+    let size = bytes.next_multiple_of(32).max(32);
     let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let buffer = scoped(device, &format!("creation of {label}"), || {
         Ok(device.create_buffer(&wgpu::BufferDescriptor {

@@ -14,12 +14,17 @@ shaders![
     "atomic_add_cas32",
     "atomic_add_cas64",
     "atomic_add_f32",
+    "fused_cols",
+    "fused_rows",
+    "fused_small_cols",
+    "fused_small_rows",
     "gemm",
     "khatri_rao",
     "mttkrp_elem",
     "mttkrp_slice",
     "mttkrp_tile",
     "multiply_sum",
+    "reduce_partials",
 ];
 
 fn source(name: &str) -> Result<&'static str> {

@@ -84,7 +84,7 @@ pub enum Slot {
     G(usize),
     /// Scratch: Khatri-Rao rows that a matrix product reads.
     KhatriRao,
-    /// Scratch: the one-sided product of a middle mode.
+    /// Scratch: the one-sided product of a middle mode (GEMM), pieces of the result (FUSED).
     Partial,
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
@@ -241,13 +241,89 @@ pub struct MultiplySumParams {
     pub pad: [u32; 2],
 }
 
+/// Parameters of the fused kernels; `FusedParams` in the shaders.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::FusedParams>(), 128);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
+pub struct FusedParams {
+    /// Rows of the result that this slab has: its dim along the mode.
+    pub rows: u32,
+    /// Length of the reduction: the product of the slab's other dims.
+    pub reduction: u32,
+    /// Product of the slab's dims right of the mode.
+    pub right: u32,
+    /// Row stride of the factors in vec4s.
+    pub stride4: u32,
+    /// Length of a piece of the reduction.
+    pub piece: u32,
+    /// Number of pieces.
+    pub pieces: u32,
+    /// Tiles along the mode.
+    pub m_tiles: u32,
+    /// First column.
+    pub column0: u32,
+    /// Rows of the partial result: those of whole tiles.
+    pub partial_rows: u32,
+    /// Row stride of the partial result in vec4s: that of whole tiles.
+    pub partial_stride4: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// Row of the factor buffer with a power of two for each column (f16 kernels only).
+    pub scale_row: u32,
+    /// A power of two that X is multiplied by (f16 kernels only).
+    pub x_scale: f32,
+    /// Fills the row.
+    pub pad: [u32; 3],
+    /// Dims of the slab's other modes, in order.
+    pub dims: PerMode,
+    /// First factor row of each other mode for this slab.
+    pub row0: PerMode,
+}
+
+/// Parameters of `reduce_partials`.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::ReduceParams>(), 48);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
+pub struct ReduceParams {
+    /// Rows added.
+    pub rows: u32,
+    /// vec4 columns added.
+    pub columns4: u32,
+    /// Pieces to sum.
+    pub pieces: u32,
+    /// Rows of one piece.
+    pub partial_rows: u32,
+    /// Row stride of a piece in vec4s.
+    pub partial_stride4: u32,
+    /// Row stride of the result and of the factors in vec4s.
+    pub stride4: u32,
+    /// First row of the result.
+    pub g_row0: u32,
+    /// First column of the result.
+    pub column0: u32,
+    /// Row of the factor buffer that each column is multiplied by.
+    pub scale_row: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// What everything is multiplied by.
+    pub unscale: f32,
+    /// Fills the row.
+    pub pad: u32,
+}
+
 /// Parameters of a dispatch, by kernel.
 ///
 /// ```
 /// use polyad::plan::{GemmParams, Params};
 /// assert_eq!(Params::Gemm(GemmParams::default()).bytes().len(), 48);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Params {
     /// ELEM, SLICE, TILE.
@@ -258,6 +334,10 @@ pub enum Params {
     Gemm(GemmParams),
     /// `multiply_sum`.
     MultiplySum(MultiplySumParams),
+    /// The fused kernels.
+    Fused(FusedParams),
+    /// `reduce_partials`.
+    Reduce(ReduceParams),
 }
 
 impl Params {
@@ -268,6 +348,8 @@ impl Params {
             Self::KhatriRao(p) => bytemuck::bytes_of(p),
             Self::Gemm(p) => bytemuck::bytes_of(p),
             Self::MultiplySum(p) => bytemuck::bytes_of(p),
+            Self::Fused(p) => bytemuck::bytes_of(p),
+            Self::Reduce(p) => bytemuck::bytes_of(p),
         }
     }
 }

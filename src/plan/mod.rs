@@ -5,6 +5,7 @@
 
 mod caps;
 mod entrywise;
+mod fused;
 mod gemm;
 mod kernel;
 mod memory;
@@ -13,7 +14,8 @@ mod tuning;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
-    AtomicAdd, Dispatch, EntryParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, PerMode, Slot,
+    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
+    PerMode, ReduceParams, Slot,
 };
 pub(crate) use memory::factor_rows;
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
@@ -119,6 +121,10 @@ impl MttkrpPlan {
             (true, Method::Gemm) => {
                 let (dispatches, scratch) = gemm::dispatches(&problem, caps, &slabs, limit)?;
                 (dispatches, scratch, gemm::chain(&problem, &slabs, limit))
+            }
+            (true, Method::Fused) => {
+                let fused = fused::dispatches(&problem, caps, &slabs, limit)?;
+                (fused.dispatches, [0, fused.partial_bytes, 0], fused.chain)
             }
             (true, _) => (
                 entrywise::dispatches(&problem, method, blocks, caps, &slabs)?,
@@ -282,7 +288,7 @@ impl MttkrpPlan {
         &self.dispatches
     }
 
-    /// Bytes of one scratch buffer on a GPU: 0 for anything but GEMM's three.
+    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
@@ -324,22 +330,24 @@ impl MttkrpPlan {
 
 /// "auto" is resolved here and nowhere else.
 fn resolve(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<(Method, String)> {
-    if problem.options.method != Method::Auto {
-        return Ok((problem.options.method, "asked for".into()));
+    let asked = problem.options.method;
+    if caps.kind == DeviceKind::Cpu && asked == Method::Fused {
+        return Err(Error::MissingFeature {
+            adapter: caps.name.clone(),
+            feature: "a fused kernel (they exist for GPUs only)",
+            needed_for: "method fused".into(),
+        });
+    }
+    if asked != Method::Auto {
+        return Ok((asked, "asked for".into()));
     }
     if caps.kind == DeviceKind::Cpu {
         return Ok((Method::Gemm, "the fastest on a CPU: a matrix product does the work".into()));
     }
-    if let Some(memory) = caps.memory {
-        let (_, scratch) = gemm::dispatches(problem, caps, slabs, limit)?;
-        let tensor = problem.shape.len() as u64 * problem.dtype().bytes();
-        let needed = tensor + scratch.iter().sum::<u64>();
-        if needed > memory {
-            let reason = format!("GEMM would need {needed} bytes, the device has {memory}");
-            return Ok((Method::Tile, reason));
-        }
-    }
-    Ok((Method::Gemm, "the fastest of the paper's four when its scratch fits the device".into()))
+    Ok(match fused::dispatches(problem, caps, slabs, limit) {
+        Ok(_) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into()),
+        Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}")),
+    })
 }
 
 /// Folds a count of workgroups over x and y.

@@ -24,15 +24,25 @@ pub enum Method {
     Tile,
     /// The baseline: the Khatri-Rao product formed explicitly, then a matrix product.
     Gemm,
+    /// Beyond the paper: a matrix product whose Khatri-Rao operand is formed a block at a time where it is used.
+    /// GPU only.
+    Fused,
 }
 
 impl Method {
     /// Every method that can be asked for by name, without `Auto`.
     ///
     /// ```
-    /// assert_eq!(polyad::plan::Method::ALL.len(), 4);
+    /// assert_eq!(polyad::plan::Method::ALL.len(), 5);
     /// ```
-    pub const ALL: [Self; 4] = [Self::Elem, Self::Slice, Self::Tile, Self::Gemm];
+    pub const ALL: [Self; 5] = [Self::Elem, Self::Slice, Self::Tile, Self::Gemm, Self::Fused];
+
+    /// The paper's four, which every device has.
+    ///
+    /// ```
+    /// assert!(!polyad::plan::Method::PAPER.contains(&polyad::plan::Method::Fused));
+    /// ```
+    pub const PAPER: [Self; 4] = [Self::Elem, Self::Slice, Self::Tile, Self::Gemm];
 
     /// The word of the command line.
     ///
@@ -46,6 +56,7 @@ impl Method {
             Self::Slice => "slice",
             Self::Tile => "tile",
             Self::Gemm => "gemm",
+            Self::Fused => "fused",
         }
     }
 }
@@ -60,11 +71,10 @@ impl FromStr for Method {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let all = [Self::Auto, Self::Elem, Self::Slice, Self::Tile, Self::Gemm];
-        all.into_iter().find(|m| m.name() == text).ok_or_else(|| Error::Option {
+        std::iter::once(Self::Auto).chain(Self::ALL).find(|m| m.name() == text).ok_or_else(|| Error::Option {
             name: "method",
             value: text.into(),
-            requirement: "it must be auto, elem, slice, tile or gemm".into(),
+            requirement: "it must be auto, elem, slice, tile, gemm or fused".into(),
         })
     }
 }

@@ -1,0 +1,142 @@
+//! fused_rows - register tiles, every mode but the last: X is contiguous along k.
+//! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Spec       ORDER 1..=8, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
+//! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
+//! Order      one chain over the piece in each invocation: repeatable
+//! Twin       -
+//! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
+alias Real = f32; // @spec f32|f64
+alias Vec = vec4<Real>;
+const ORDER: u32 = 3u; // @spec
+const BM: u32 = 128u; // @spec
+const BN: u32 = 64u; // @spec
+const BK: u32 = 16u; // @spec
+const TM: u32 = 8u; // @spec
+const TN: u32 = 8u; // @spec
+const VEC: u32 = 4u; // @spec
+const WM: u32 = BM / TM;
+const WN: u32 = BN / TN;
+const WG: u32 = WM * WN;
+const TN4: u32 = TN / 4u;
+
+struct FusedParams {
+    rows: u32,
+    reduction: u32,
+    right: u32,
+    stride4: u32,
+    piece: u32,
+    pieces: u32,
+    m_tiles: u32,
+    column0: u32,
+    partial_rows: u32,
+    partial_stride4: u32,
+    grid_x: u32,
+    scale_row: u32,
+    x_scale: f32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+    dims: array<vec4<u32>, 2>,
+    row0: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: FusedParams;
+@group(0) @binding(1) var<storage, read> x4: array<Vec>;
+@group(0) @binding(2) var<storage, read> x1: array<Real>;
+@group(0) @binding(3) var<storage, read> factors: array<Vec>;
+@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
+
+const PITCH: u32 = BK / 4u + 1u; // one vec4 more than a row: fewer bank conflicts
+var<workgroup> xs: array<Vec, BM * PITCH>; // (BM, BK / 4 + 1), four k in a vec4
+var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
+
+// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
+fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
+    if k >= end || c >= p.stride4 {
+        return Vec(0);
+    }
+    var value = Vec(1);
+    var rest = k;
+    for (var s = 1u; s < ORDER; s++) {
+        let slot = ORDER - 1u - s;
+        var i = rest;
+        if slot > 0u {
+            let dim = p.dims[slot / 4u][slot % 4u];
+            rest = rest / dim;
+            i -= rest * dim;
+        }
+        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+    }
+    return value;
+}
+
+// X of row i at k..k+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
+fn load(row: u32, k: u32) -> Vec {
+    let i = min(row, p.rows - 1u) * p.right;
+    if VEC == 4u {
+        let at = min(k, p.reduction - 4u);
+        return x4[(at + (at / p.right) * (p.rows - 1u) * p.right + i) / 4u];
+    }
+    var value = Vec(0);
+    for (var e = 0u; e < 4u; e++) {
+        let at = min(k + e, p.reduction - 1u);
+        value[e] = x1[at + (at / p.right) * (p.rows - 1u) * p.right + i];
+    }
+    return value;
+}
+
+@compute @workgroup_size(WG, 1, 1)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
+    // Column tiles are neighbours: they read the same X at about the same time.
+    let id = wg.y * p.grid_x + wg.x;
+    let n_tiles = p.partial_stride4 * 4u / BN;
+    if id >= n_tiles * p.m_tiles * p.pieces {
+        return;
+    }
+    let n_tile = id % n_tiles;
+    let m_tile = (id / n_tiles) % p.m_tiles;
+    let piece = id / n_tiles / p.m_tiles;
+    let c0 = p.column0 / 4u + n_tile * (BN / 4u);
+    let end = min((piece + 1u) * p.piece, p.reduction);
+    let tx = li % WN;
+    let ty = li / WN;
+    var acc: array<array<Vec, TN4>, TM>;
+    for (var i = 0u; i < TM; i++) {
+        for (var j = 0u; j < TN4; j++) {
+            acc[i][j] = Vec(0);
+        }
+    }
+    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+        for (var at = li; at < BM * BK / 4u; at += WG) {
+            let row = at / (BK / 4u);
+            let k4 = at % (BK / 4u);
+            xs[row * PITCH + k4] = load(m_tile * BM + row, k0 + k4 * 4u);
+        }
+        for (var at = li; at < BK * BN / 4u; at += WG) {
+            bs[at] = khatri_rao(k0 + at / (BN / 4u), c0 + at % (BN / 4u), end);
+        }
+        workgroupBarrier();
+        for (var k4 = 0u; k4 < BK / 4u; k4++) {
+            var a: array<Vec, TM>;
+            for (var i = 0u; i < TM; i++) {
+                a[i] = xs[(ty + i * WM) * PITCH + k4];
+            }
+            for (var e = 0u; e < 4u; e++) {
+                for (var j = 0u; j < TN4; j++) {
+                    let b = bs[(k4 * 4u + e) * (BN / 4u) + tx + j * WN];
+                    for (var i = 0u; i < TM; i++) {
+                        acc[i][j] += a[i][e] * b;
+                    }
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    for (var i = 0u; i < TM; i++) {
+        let row = piece * p.partial_rows + m_tile * BM + ty + i * WM;
+        for (var j = 0u; j < TN4; j++) {
+            partial[row * p.partial_stride4 + n_tile * (BN / 4u) + tx + j * WN] = acc[i][j];
+        }
+    }
+}

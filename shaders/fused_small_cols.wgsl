@@ -1,0 +1,126 @@
+//! fused_small_cols - small ranks, last mode: memory-bound, X goes straight to registers, neighbours along the mode itself.
+//! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Spec       ORDER 1..=8, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
+//! Grid       (row tiles of 4 LX, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
+//! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain: repeatable
+//! Twin       -
+//! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
+alias Real = f32; // @spec f32|f64
+alias Vec = vec4<Real>;
+const ORDER: u32 = 3u; // @spec
+const LX: u32 = 32u; // @spec
+const LK: u32 = 8u; // @spec
+const RV: u32 = 1u; // @spec
+const BK: u32 = 64u; // @spec
+const VEC: u32 = 4u; // @spec
+const WG: u32 = LX * LK;
+
+struct FusedParams {
+    rows: u32,
+    reduction: u32,
+    right: u32,
+    stride4: u32,
+    piece: u32,
+    pieces: u32,
+    m_tiles: u32,
+    column0: u32,
+    partial_rows: u32,
+    partial_stride4: u32,
+    grid_x: u32,
+    scale_row: u32,
+    x_scale: f32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+    dims: array<vec4<u32>, 2>,
+    row0: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: FusedParams;
+@group(0) @binding(1) var<storage, read> x4: array<Vec>;
+@group(0) @binding(2) var<storage, read> x1: array<Real>;
+@group(0) @binding(3) var<storage, read> factors: array<Vec>;
+@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
+
+var<workgroup> bs: array<Vec, BK * RV>; // (BK, RV)
+var<workgroup> sums: array<Vec, WG>; // (LK, LX)
+
+// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
+fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
+    if k >= end || c >= p.stride4 {
+        return Vec(0);
+    }
+    var value = Vec(1);
+    var rest = k;
+    for (var s = 1u; s < ORDER; s++) {
+        let slot = ORDER - 1u - s;
+        var i = rest;
+        if slot > 0u {
+            let dim = p.dims[slot / 4u][slot % 4u];
+            rest = rest / dim;
+            i -= rest * dim;
+        }
+        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+    }
+    return value;
+}
+
+// X of k at rows i..i+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
+fn load(row: u32, k: u32) -> Vec {
+    let at = min(k, p.reduction - 1u) * p.rows;
+    if VEC == 4u {
+        return x4[(at + min(row, p.rows - 4u)) / 4u];
+    }
+    var value = Vec(0);
+    for (var e = 0u; e < 4u; e++) {
+        value[e] = x1[at + min(row + e, p.rows - 1u)];
+    }
+    return value;
+}
+
+@compute @workgroup_size(WG, 1, 1)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
+    let id = wg.y * p.grid_x + wg.x;
+    if id >= p.m_tiles * p.pieces {
+        return;
+    }
+    let row = ((id % p.m_tiles) * LX + li % LX) * 4u;
+    let lane = li / LX;
+    let piece = id / p.m_tiles;
+    let c0 = p.column0 / 4u + wg.z * RV;
+    let end = min((piece + 1u) * p.piece, p.reduction);
+    var acc: array<Vec, 4u * RV>;
+    for (var i = 0u; i < 4u * RV; i++) {
+        acc[i] = Vec(0);
+    }
+    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+        for (var at = li; at < BK * RV; at += WG) {
+            bs[at] = khatri_rao(k0 + at / RV, c0 + at % RV, end);
+        }
+        workgroupBarrier();
+        for (var step = 0u; step < BK / LK; step++) {
+            let kk = step * LK + lane;
+            let value = load(row, k0 + kk);
+            for (var v = 0u; v < RV; v++) {
+                let b = bs[kk * RV + v];
+                for (var e = 0u; e < 4u; e++) {
+                    acc[e * RV + v] += value[e] * b;
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    for (var o = 0u; o < 4u * RV; o++) {
+        sums[li] = acc[o];
+        workgroupBarrier();
+        if lane == 0u {
+            var sum = sums[li];
+            for (var l = 1u; l < LK; l++) {
+                sum += sums[l * LX + li];
+            }
+            partial[(piece * p.partial_rows + row + o / RV) * p.partial_stride4 + wg.z * RV + o % RV] = sum;
+        }
+        workgroupBarrier();
+    }
+}

@@ -1,0 +1,174 @@
+//! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
+//! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Spec       ORDER 1..=8, WG invocations along k, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load, ALIGNED 1 if four neighbouring k share all but the last index
+//! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
+//! Order      each invocation sums every (WG * VEC)-th group of its piece, then 4 groups of 32, then a chain of 32: repeatable
+//! Twin       -
+//! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
+alias Real = f32; // @spec f32|f64
+alias Vec = vec4<Real>;
+const ORDER: u32 = 3u; // @spec
+const WG: u32 = 128u; // @spec
+const TM: u32 = 8u; // @spec
+const RV: u32 = 1u; // @spec
+const VEC: u32 = 4u; // @spec
+const ALIGNED: u32 = 1u; // @spec
+const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
+
+struct FusedParams {
+    rows: u32,
+    reduction: u32,
+    right: u32,
+    stride4: u32,
+    piece: u32,
+    pieces: u32,
+    m_tiles: u32,
+    column0: u32,
+    partial_rows: u32,
+    partial_stride4: u32,
+    grid_x: u32,
+    scale_row: u32,
+    x_scale: f32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+    dims: array<vec4<u32>, 2>,
+    row0: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: FusedParams;
+@group(0) @binding(1) var<storage, read> x4: array<Vec>;
+@group(0) @binding(2) var<storage, read> x1: array<Real>;
+@group(0) @binding(3) var<storage, read> factors: array<Vec>;
+@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
+
+var<workgroup> sums: array<Vec, WG>;
+
+// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
+fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
+    if k >= end || c >= p.stride4 {
+        return Vec(0);
+    }
+    var value = Vec(1);
+    var rest = k;
+    for (var s = 1u; s < ORDER; s++) {
+        let slot = ORDER - 1u - s;
+        var i = rest;
+        if slot > 0u {
+            let dim = p.dims[slot / 4u][slot % 4u];
+            rest = rest / dim;
+            i -= rest * dim;
+        }
+        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+    }
+    return value;
+}
+
+fn offset(k: u32) -> u32 {
+    return k + (k / p.right) * (p.rows - 1u) * p.right;
+}
+
+@compute @workgroup_size(WG, 1, 1)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
+    let id = wg.y * p.grid_x + wg.x;
+    if id >= p.m_tiles * p.pieces {
+        return;
+    }
+    let row0 = (id % p.m_tiles) * TM;
+    let piece = id / p.m_tiles;
+    let c0 = p.column0 / 4u + wg.z * RV;
+    let end = min((piece + 1u) * p.piece, p.reduction);
+    var acc: array<Vec, TM * RV>;
+    for (var i = 0u; i < TM * RV; i++) {
+        acc[i] = Vec(0);
+    }
+    for (var k = piece * p.piece + li * VEC; k < end; k += WG * VEC) {
+        let at = offset(k);
+        if VEC == 4u {
+            var value: array<Vec, TM>;
+            for (var m = 0u; m < TM; m++) {
+                value[m] = x4[(at + min(row0 + m, p.rows - 1u) * p.right) / 4u];
+            }
+            for (var v = 0u; v < RV; v++) {
+                if ALIGNED == 1u {
+                    // Four neighbours differ in the last index only.
+                    let dim = p.dims[LAST / 4u][LAST % 4u];
+                    var before = Vec(1);
+                    if ORDER > 2u {
+                        before = prefix(k / dim, c0 + v);
+                    }
+                    let first = (p.row0[LAST / 4u][LAST % 4u] + k % dim) * p.stride4 + c0 + v;
+                    for (var e = 0u; e < 4u; e++) {
+                        var b = Vec(0);
+                        if c0 + v < p.stride4 {
+                            b = before * factors[first + e * p.stride4];
+                        }
+                        for (var m = 0u; m < TM; m++) {
+                            acc[m * RV + v] += value[m][e] * b;
+                        }
+                    }
+                } else {
+                    for (var e = 0u; e < 4u; e++) {
+                        let b = khatri_rao(k + e, c0 + v, end);
+                        for (var m = 0u; m < TM; m++) {
+                            acc[m * RV + v] += value[m][e] * b;
+                        }
+                    }
+                }
+            }
+        } else {
+            var value: array<Real, TM>;
+            for (var m = 0u; m < TM; m++) {
+                value[m] = x1[at + min(row0 + m, p.rows - 1u) * p.right];
+            }
+            for (var v = 0u; v < RV; v++) {
+                let b = khatri_rao(k, c0 + v, end);
+                for (var m = 0u; m < TM; m++) {
+                    acc[m * RV + v] += value[m] * b;
+                }
+            }
+        }
+    }
+    // Across invocations, one vec4 of the tile at a time.
+    for (var o = 0u; o < TM * RV; o++) {
+        sums[li] = acc[o];
+        workgroupBarrier();
+        if li < 32u {
+            var sum = sums[li];
+            for (var lane = li + 32u; lane < WG; lane += 32u) {
+                sum += sums[lane];
+            }
+            sums[li] = sum;
+        }
+        workgroupBarrier();
+        if li == 0u {
+            var sum = sums[0];
+            for (var lane = 1u; lane < min(WG, 32u); lane++) {
+                sum += sums[lane];
+            }
+            partial[(piece * p.partial_rows + row0 + o / RV) * p.partial_stride4 + wg.z * RV + o % RV] = sum;
+        }
+        workgroupBarrier();
+    }
+}
+
+// Product of the rows of all other modes but the last of them, at position q over those.
+fn prefix(q: u32, c: u32) -> Vec {
+    var value = Vec(1);
+    if c >= p.stride4 {
+        return value;
+    }
+    var rest = q;
+    for (var s = 2u; s < ORDER; s++) {
+        let slot = ORDER - 1u - s;
+        var i = rest;
+        if slot > 0u {
+            let dim = p.dims[slot / 4u][slot % 4u];
+            rest = rest / dim;
+            i -= rest * dim;
+        }
+        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+    }
+    return value;
+}

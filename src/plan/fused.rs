@@ -1,0 +1,232 @@
+//! Dispatches of FUSED: a matrix product whose Khatri-Rao operand is formed a block at a time where it is used, split
+//! along its reduction into pieces that a second kernel adds in a fixed order.
+
+use super::entrywise::per_mode;
+use super::kernel::{Dispatch, FusedParams, KernelSpec, Params, ReduceParams, Slot};
+use super::memory::{Slab, column_stride};
+use super::{DeviceCaps, Problem, fold_grid, tuning};
+use crate::{Error, Result};
+
+/// How X lies in a slab, seen from the mode.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    rows: usize,
+    reduction: usize,
+    right: usize,
+    /// Neighbouring entries are neighbours along the mode, not along the reduction.
+    cols: bool,
+    /// Whole vec4s of X: 4, else 1.
+    vec: u32,
+    /// Four neighbouring k differ in the last other index only.
+    aligned: u32,
+}
+
+impl View {
+    fn new(mode: usize, slab: &Slab) -> Self {
+        let rows = slab.dims[mode];
+        let reduction = slab.len() / rows;
+        let right = slab.dims[mode + 1..].iter().product();
+        // A single row makes the reduction contiguous whatever the mode.
+        let right = if rows == 1 { reduction } else { right };
+        let cols = right == 1 && rows > 1;
+        let vec = if (if cols { rows } else { right }).is_multiple_of(4) { 4 } else { 1 };
+        let last = (0..slab.dims.len()).rev().find(|&m| m != mode).map_or(1, |m| slab.dims[m]);
+        let aligned = u32::from(vec == 4 && last.is_multiple_of(4));
+        Self { rows, reduction, right, cols, vec, aligned }
+    }
+}
+
+/// A kernel with its constants and what the plan has to know of them.
+struct Kernel {
+    spec: KernelSpec,
+    /// Rows and columns of a tile.
+    bm: usize,
+    bn: usize,
+    /// Pieces are multiples of this.
+    step: usize,
+    /// Column tiles lie along z, else they are folded into x.
+    along_z: bool,
+    /// Workgroups wanted.
+    groups: usize,
+    /// Additions behind one entry of a piece of that length.
+    chain: fn(&Kernel, usize) -> usize,
+}
+
+impl Kernel {
+    fn constant(&self, name: &str) -> usize {
+        self.spec.consts.iter().find(|(known, _)| *known == name).map_or(1, |&(_, value)| value as usize)
+    }
+}
+
+/// The kernel for a slab and a block of columns.
+fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
+    let dtype = problem.dtype();
+    let mut consts = vec![("ORDER", problem.shape.order() as u32)];
+    if let Some(small) = tuning::fused_small(width, dtype) {
+        let (rv, groups) = (small.rv, small.groups);
+        return if view.cols {
+            consts.extend([("LX", small.lx), ("LK", small.lk), ("RV", rv), ("BK", small.bk), ("VEC", view.vec)]);
+            Kernel {
+                spec: KernelSpec::new("fused_small_cols", dtype, None, &consts),
+                bm: 4 * small.lx as usize,
+                bn: 4 * rv as usize,
+                step: small.bk as usize,
+                along_z: true,
+                groups,
+                chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),
+            }
+        } else {
+            let (vec, aligned) = (view.vec, view.aligned);
+            consts.extend([("WG", small.wg), ("TM", small.tm), ("RV", rv), ("VEC", vec), ("ALIGNED", aligned)]);
+            Kernel {
+                spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
+                bm: small.tm as usize,
+                bn: 4 * rv as usize,
+                step: (small.wg * vec) as usize,
+                along_z: true,
+                groups,
+                chain: |kernel, piece| {
+                    let (wg, vec) = (kernel.constant("WG"), kernel.constant("VEC"));
+                    piece.div_ceil(wg * vec) * vec + wg.div_ceil(32) + 32
+                },
+            }
+        };
+    }
+    let tile = tuning::fused_tile(width, dtype, caps);
+    consts.extend([
+        ("BM", tile.bm),
+        ("BN", tile.bn),
+        ("BK", tile.bk),
+        ("TM", tile.tm),
+        ("TN", tile.tn),
+        ("VEC", view.vec),
+    ]);
+    Kernel {
+        spec: KernelSpec::new(if view.cols { "fused_cols" } else { "fused_rows" }, dtype, None, &consts),
+        bm: tile.bm as usize,
+        bn: tile.bn as usize,
+        step: tile.bk as usize,
+        along_z: false,
+        groups: tile.groups,
+        chain: |_, piece| piece,
+    }
+}
+
+/// How a slab is cut: pieces of the reduction, and column tiles that share one partial buffer.
+struct Cut {
+    piece: usize,
+    pieces: usize,
+    m_tiles: usize,
+    /// Column tiles of one dispatch.
+    n_tiles: usize,
+    bytes: u64,
+}
+
+fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> Result<Cut> {
+    let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
+    let tile_bytes = |pieces: usize| (pieces * m_tiles * kernel.bm * kernel.bn) as u64 * element;
+    let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, view.reduction.div_ceil(kernel.step));
+    let fitting = (limit / tile_bytes(1)) as usize;
+    if fitting == 0 {
+        return Err(Error::LimitTooSmall {
+            limit: "max_storage_buffer_binding_size",
+            what: format!("a partial result of {} rows and {} columns", view.rows, kernel.bn),
+            needed: tile_bytes(1),
+            available: limit,
+        });
+    }
+    let piece = view.reduction.div_ceil(wanted.min(fitting)).next_multiple_of(kernel.step);
+    let pieces = view.reduction.div_ceil(piece);
+    let n_tiles = ((limit / tile_bytes(pieces)) as usize).clamp(1, all_n);
+    Ok(Cut { piece, pieces, m_tiles, n_tiles, bytes: tile_bytes(pieces) * n_tiles as u64 })
+}
+
+/// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
+fn reduce_shape(pieces: usize) -> (usize, usize) {
+    if pieces >= 16 { (8, 32) } else { (1, 64) }
+}
+
+/// What the fused planner hands back.
+pub(super) struct Fused {
+    pub dispatches: Vec<Dispatch>,
+    /// Bytes of the partial buffer.
+    pub partial_bytes: u64,
+    /// Longest chain of additions.
+    pub chain: u64,
+}
+
+/// All dispatches of the method.
+pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
+    let element = problem.dtype().bytes();
+    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0 };
+    for (block, ends) in problem.columns.windows(2).enumerate() {
+        let width = ends[1] - ends[0];
+        let stride = column_stride(width);
+        let mut chain = 0;
+        for (index, slab) in slabs.iter().enumerate() {
+            let view = View::new(problem.mode, slab);
+            let kernel = kernel(problem, view, width, caps);
+            let cut = cut(&kernel, view, stride, element, limit)?;
+            fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
+            let (lanes, outputs) = reduce_shape(cut.pieces);
+            chain += (kernel.chain)(&kernel, cut.piece.min(view.reduction)) + cut.pieces.div_ceil(lanes) + lanes + 1;
+            let others = || (0..slab.dims.len()).filter(|&m| m != problem.mode);
+            let all_row0 = problem.row0(slab);
+            let partial_rows = cut.m_tiles * kernel.bm;
+            for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
+                let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
+                let n_tiles = columns.div_ceil(kernel.bn);
+                let folded = cut.m_tiles * cut.pieces * if kernel.along_z { 1 } else { n_tiles };
+                let [x, y] = fold_grid(folded as u64, caps)?;
+                let params = FusedParams {
+                    rows: view.rows as u32,
+                    reduction: view.reduction as u32,
+                    right: view.right as u32,
+                    stride4: (stride / 4) as u32,
+                    piece: cut.piece as u32,
+                    pieces: cut.pieces as u32,
+                    m_tiles: cut.m_tiles as u32,
+                    column0: column0 as u32,
+                    partial_rows: partial_rows as u32,
+                    partial_stride4: (n_tiles * kernel.bn / 4) as u32,
+                    grid_x: x,
+                    scale_row: problem.weights_row(),
+                    x_scale: 1.0,
+                    pad: [0; 3],
+                    dims: per_mode(others().map(|m| slab.dims[m] as u32)),
+                    row0: per_mode(others().map(|m| all_row0[m])),
+                };
+                fused.dispatches.push(Dispatch {
+                    spec: kernel.spec.clone(),
+                    params: Params::Fused(params),
+                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), Slot::Partial],
+                    grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                });
+                let [x, y] = fold_grid((view.rows * columns / 4).div_ceil(outputs) as u64, caps)?;
+                let reduce = ReduceParams {
+                    rows: view.rows as u32,
+                    columns4: (columns / 4) as u32,
+                    pieces: cut.pieces as u32,
+                    partial_rows: partial_rows as u32,
+                    partial_stride4: params.partial_stride4,
+                    stride4: (stride / 4) as u32,
+                    g_row0: slab.offsets[problem.mode] as u32,
+                    column0: column0 as u32,
+                    scale_row: problem.weights_row(),
+                    grid_x: x,
+                    unscale: 1.0,
+                    pad: 0,
+                };
+                let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
+                fused.dispatches.push(Dispatch {
+                    spec: KernelSpec::new("reduce_partials", problem.dtype(), None, &consts),
+                    params: Params::Reduce(reduce),
+                    slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
+                    grid: [x, y, 1],
+                });
+            }
+        }
+        fused.chain = fused.chain.max(chain as u64);
+    }
+    Ok(fused)
+}
