@@ -77,7 +77,7 @@ fn load(row: u32, k: u32) -> Vec {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
     var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) {
+    for (var e = 0u; e < 4u; e++) { // @unroll
         value[e] = x1[at + min(row + e, p.rows - 1u)];
     }
     return value;
@@ -99,8 +99,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let tx = li % WN;
     let ty = li / WN;
     var acc: array<array<Vec, TN4>, TM>;
-    for (var i = 0u; i < TM; i++) {
-        for (var j = 0u; j < TN4; j++) {
+    for (var i = 0u; i < TM; i++) { // @unroll
+        for (var j = 0u; j < TN4; j++) { // @unroll
             acc[i][j] = Vec(0);
         }
     }
@@ -114,21 +114,21 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         workgroupBarrier();
         for (var kk = 0u; kk < BK; kk++) {
             var a: array<Vec, TM / 4u>;
-            for (var i = 0u; i < TM / 4u; i++) {
+            for (var i = 0u; i < TM / 4u; i++) { // @unroll
                 a[i] = xs[kk * (BM / 4u) + ty + i * WM];
             }
-            for (var j = 0u; j < TN4; j++) {
+            for (var j = 0u; j < TN4; j++) { // @unroll
                 let b = bs[kk * (BN / 4u) + tx + j * WN];
-                for (var i = 0u; i < TM; i++) {
+                for (var i = 0u; i < TM; i++) { // @unroll
                     acc[i][j] += a[i / 4u][i % 4u] * b;
                 }
             }
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < TM; i++) {
+    for (var i = 0u; i < TM; i++) { // @unroll
         let row = piece * p.partial_rows + m_tile * BM + (ty + (i / 4u) * WM) * 4u + i % 4u;
-        for (var j = 0u; j < TN4; j++) {
+        for (var j = 0u; j < TN4; j++) { // @unroll
             partial[row * p.partial_stride4 + n_tile * (BN / 4u) + tx + j * WN] = acc[i][j];
         }
     }

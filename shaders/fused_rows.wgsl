@@ -76,10 +76,14 @@ fn load(row: u32, k: u32) -> Vec {
     let i = min(row, p.rows - 1u) * p.right;
     if VEC == 4u {
         let at = min(k, p.reduction - 4u);
+        // A mode with nothing left of it needs no division.
+        if p.right == p.reduction {
+            return x4[(at + i) / 4u];
+        }
         return x4[(at + (at / p.right) * (p.rows - 1u) * p.right + i) / 4u];
     }
     var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) {
+    for (var e = 0u; e < 4u; e++) { // @unroll
         let at = min(k + e, p.reduction - 1u);
         value[e] = x1[at + (at / p.right) * (p.rows - 1u) * p.right + i];
     }
@@ -102,8 +106,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let tx = li % WN;
     let ty = li / WN;
     var acc: array<array<Vec, TN4>, TM>;
-    for (var i = 0u; i < TM; i++) {
-        for (var j = 0u; j < TN4; j++) {
+    for (var i = 0u; i < TM; i++) { // @unroll
+        for (var j = 0u; j < TN4; j++) { // @unroll
             acc[i][j] = Vec(0);
         }
     }
@@ -119,13 +123,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         workgroupBarrier();
         for (var k4 = 0u; k4 < BK / 4u; k4++) {
             var a: array<Vec, TM>;
-            for (var i = 0u; i < TM; i++) {
+            for (var i = 0u; i < TM; i++) { // @unroll
                 a[i] = xs[(ty + i * WM) * PITCH + k4];
             }
-            for (var e = 0u; e < 4u; e++) {
-                for (var j = 0u; j < TN4; j++) {
+            for (var e = 0u; e < 4u; e++) { // @unroll
+                for (var j = 0u; j < TN4; j++) { // @unroll
                     let b = bs[(k4 * 4u + e) * (BN / 4u) + tx + j * WN];
-                    for (var i = 0u; i < TM; i++) {
+                    for (var i = 0u; i < TM; i++) { // @unroll
                         acc[i][j] += a[i][e] * b;
                     }
                 }
@@ -133,9 +137,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < TM; i++) {
+    for (var i = 0u; i < TM; i++) { // @unroll
         let row = piece * p.partial_rows + m_tile * BM + ty + i * WM;
-        for (var j = 0u; j < TN4; j++) {
+        for (var j = 0u; j < TN4; j++) { // @unroll
             partial[row * p.partial_stride4 + n_tile * (BN / 4u) + tx + j * WN] = acc[i][j];
         }
     }

@@ -73,7 +73,7 @@ fn load(row: u32, k: u32) -> Vec {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
     var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) {
+    for (var e = 0u; e < 4u; e++) { // @unroll
         value[e] = x1[at + min(row + e, p.rows - 1u)];
     }
     return value;
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let c0 = p.column0 / 4u + wg.z * RV;
     let end = min((piece + 1u) * p.piece, p.reduction);
     var acc: array<Vec, 4u * RV>;
-    for (var i = 0u; i < 4u * RV; i++) {
+    for (var i = 0u; i < 4u * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
     for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
@@ -99,19 +99,21 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             bs[at] = khatri_rao(k0 + at / RV, c0 + at % RV, end);
         }
         workgroupBarrier();
-        for (var step = 0u; step < BK / LK; step++) {
-            let kk = step * LK + lane;
-            let value = load(row, k0 + kk);
-            for (var v = 0u; v < RV; v++) {
-                let b = bs[kk * RV + v];
-                for (var e = 0u; e < 4u; e++) {
-                    acc[e * RV + v] += value[e] * b;
+        var value: array<Vec, BK / LK>;
+        for (var step = 0u; step < BK / LK; step++) { // @unroll
+            value[step] = load(row, k0 + step * LK + lane);
+        }
+        for (var step = 0u; step < BK / LK; step++) { // @unroll
+            for (var v = 0u; v < RV; v++) { // @unroll
+                let b = bs[(step * LK + lane) * RV + v];
+                for (var e = 0u; e < 4u; e++) { // @unroll
+                    acc[e * RV + v] += value[step][e] * b;
                 }
             }
         }
         workgroupBarrier();
     }
-    for (var o = 0u; o < 4u * RV; o++) {
+    for (var o = 0u; o < 4u * RV; o++) { // @unroll
         sums[li] = acc[o];
         workgroupBarrier();
         if lane == 0u {

@@ -65,10 +65,6 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
-fn offset(k: u32) -> u32 {
-    return k + (k / p.right) * (p.rows - 1u) * p.right;
-}
-
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
     let id = wg.y * p.grid_x + wg.x;
@@ -80,58 +76,58 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let c0 = p.column0 / 4u + wg.z * RV;
     let end = min((piece + 1u) * p.piece, p.reduction);
     var acc: array<Vec, TM * RV>;
-    for (var i = 0u; i < TM * RV; i++) {
+    for (var i = 0u; i < TM * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
     for (var k = piece * p.piece + li * VEC; k < end; k += WG * VEC) {
-        let at = offset(k);
+        // A mode with nothing left of it needs no division.
+        var at = k;
+        if p.right < p.reduction {
+            at += (k / p.right) * (p.rows - 1u) * p.right;
+        }
         if VEC == 4u {
             var value: array<Vec, TM>;
-            for (var m = 0u; m < TM; m++) {
+            for (var m = 0u; m < TM; m++) { // @unroll
                 value[m] = x4[(at + min(row0 + m, p.rows - 1u) * p.right) / 4u];
             }
-            for (var v = 0u; v < RV; v++) {
+            for (var v = 0u; v < RV; v++) { // @unroll
+                let c = min(c0 + v, p.stride4 - 1u);
+                var b: array<Vec, 4>;
                 if ALIGNED == 1u {
                     // Four neighbours differ in the last index only.
                     let dim = p.dims[LAST / 4u][LAST % 4u];
-                    var before = Vec(1);
-                    if ORDER > 2u {
-                        before = prefix(k / dim, c0 + v);
-                    }
-                    let first = (p.row0[LAST / 4u][LAST % 4u] + k % dim) * p.stride4 + c0 + v;
-                    for (var e = 0u; e < 4u; e++) {
-                        var b = Vec(0);
-                        if c0 + v < p.stride4 {
-                            b = before * factors[first + e * p.stride4];
-                        }
-                        for (var m = 0u; m < TM; m++) {
-                            acc[m * RV + v] += value[m][e] * b;
-                        }
+                    let q = k / dim;
+                    let first = (p.row0[LAST / 4u][LAST % 4u] + k - q * dim) * p.stride4 + c;
+                    let before = prefix(q, c);
+                    for (var e = 0u; e < 4u; e++) { // @unroll
+                        b[e] = before * factors[first + e * p.stride4];
                     }
                 } else {
-                    for (var e = 0u; e < 4u; e++) {
-                        let b = khatri_rao(k + e, c0 + v, end);
-                        for (var m = 0u; m < TM; m++) {
-                            acc[m * RV + v] += value[m][e] * b;
-                        }
+                    for (var e = 0u; e < 4u; e++) { // @unroll
+                        b[e] = khatri_rao(k + e, c, end);
+                    }
+                }
+                for (var m = 0u; m < TM; m++) { // @unroll
+                    for (var e = 0u; e < 4u; e++) { // @unroll
+                        acc[m * RV + v] += value[m][e] * b[e];
                     }
                 }
             }
         } else {
             var value: array<Real, TM>;
-            for (var m = 0u; m < TM; m++) {
+            for (var m = 0u; m < TM; m++) { // @unroll
                 value[m] = x1[at + min(row0 + m, p.rows - 1u) * p.right];
             }
-            for (var v = 0u; v < RV; v++) {
-                let b = khatri_rao(k, c0 + v, end);
-                for (var m = 0u; m < TM; m++) {
+            for (var v = 0u; v < RV; v++) { // @unroll
+                let b = khatri_rao(k, min(c0 + v, p.stride4 - 1u), end);
+                for (var m = 0u; m < TM; m++) { // @unroll
                     acc[m * RV + v] += value[m] * b;
                 }
             }
         }
     }
     // Across invocations, one vec4 of the tile at a time.
-    for (var o = 0u; o < TM * RV; o++) {
+    for (var o = 0u; o < TM * RV; o++) { // @unroll
         sums[li] = acc[o];
         workgroupBarrier();
         if li < 32u {
@@ -156,9 +152,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
 // Product of the rows of all other modes but the last of them, at position q over those.
 fn prefix(q: u32, c: u32) -> Vec {
     var value = Vec(1);
-    if c >= p.stride4 {
-        return value;
-    }
     var rest = q;
     for (var s = 2u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;

@@ -8,6 +8,7 @@ mod record;
 mod scope;
 mod shader;
 mod timing;
+mod unroll;
 
 pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
 pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};

@@ -1,5 +1,6 @@
 //! The table of shader files and the one way to specialise them.
 
+use super::unroll::unroll;
 use crate::plan::KernelSpec;
 use crate::{Error, Result};
 
@@ -37,8 +38,8 @@ fn broken(shader: &str, reason: &str) -> Error {
 }
 
 impl KernelSpec {
-    /// The WGSL of this kernel: its file with the numbers of its `// @spec` lines and its element type replaced, behind
-    /// the file of its atomic addition.
+    /// The WGSL of this kernel: its file with the numbers of its `// @spec` lines and its element type replaced and its
+    /// `// @unroll` loops unrolled, behind the file of its atomic addition.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the file is unknown, if a constant has no `// @spec` line, or if a line gets no constant.
@@ -79,7 +80,7 @@ impl KernelSpec {
         if used != self.consts.len() {
             return Err(broken(self.shader, &format!("it has no line for some of {:?}", self.consts)));
         }
-        Ok(out)
+        unroll(&out).map_err(|reason| broken(self.shader, &reason))
     }
 }
 

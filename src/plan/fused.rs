@@ -65,12 +65,16 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
     if let Some(small) = tuning::fused_small(width, dtype) {
         let (rv, groups) = (small.rv, small.groups);
         return if view.cols {
-            consts.extend([("LX", small.lx), ("LK", small.lk), ("RV", rv), ("BK", small.bk), ("VEC", view.vec)]);
+            // Whole rows of X where they fit: what a workgroup reads is then contiguous.
+            let lx = (view.rows.div_ceil(4) as u32).min(small.cols_wg);
+            let lk = small.cols_wg / lx;
+            let bk = lk * small.steps;
+            consts.extend([("LX", lx), ("LK", lk), ("RV", rv), ("BK", bk), ("VEC", view.vec)]);
             Kernel {
                 spec: KernelSpec::new("fused_small_cols", dtype, None, &consts),
-                bm: 4 * small.lx as usize,
+                bm: 4 * lx as usize,
                 bn: 4 * rv as usize,
-                step: small.bk as usize,
+                step: bk as usize,
                 along_z: true,
                 groups,
                 chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),

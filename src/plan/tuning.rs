@@ -33,10 +33,9 @@ pub(super) struct FusedSmall {
     /// Rows of an invocation and invocations of a workgroup (X contiguous along the reduction).
     pub tm: u32,
     pub wg: u32,
-    /// Invocations along the mode and along the reduction, rows of the Khatri-Rao product staged (last mode).
-    pub lx: u32,
-    pub lk: u32,
-    pub bk: u32,
+    /// Invocations of a workgroup, and k of each of them for a staged block of the Khatri-Rao product (last mode).
+    pub cols_wg: u32,
+    pub steps: u32,
     /// Workgroups wanted.
     pub groups: usize,
 }
@@ -51,7 +50,14 @@ pub(super) fn fused_small(width: usize, dtype: Dtype) -> Option<FusedSmall> {
     };
     // About 64 registers of sums.
     let tm = 16 / rv * 4 / dtype.bytes() as u32;
-    Some(FusedSmall { rv, tm: tm.min(8), wg: 128, lx: 32, lk: 8, bk: 64, groups: 2112 })
+    Some(FusedSmall {
+        rv,
+        tm: tm.min(if dtype == Dtype::F64 { 4 } else { 8 }),
+        wg: 128,
+        cols_wg: 256,
+        steps: 8,
+        groups: 2112,
+    })
 }
 
 /// Tile of the fused register-tile kernels.
