@@ -16,6 +16,8 @@ pub struct MttkrpTime {
     pub compute: Duration,
     /// Reading the result back (zero on the CPU).
     pub transfer: Duration,
+    /// The plan's fallback was used: the numbers' range was too wide for f16 matrix units.
+    pub fallback: bool,
 }
 
 /// A device that can hold a tensor and factors and run MTTKRP plans.

@@ -23,7 +23,7 @@ pub use device::{Device, DeviceFactors, DeviceTensor};
 pub use error::{Error, Result};
 #[cfg(feature = "gpu")]
 pub use gpu::{AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor};
-pub use plan::{Method, MttkrpPlan, PlanOptions};
+pub use plan::{Method, MttkrpPlan, PlanOptions, Precision};
 pub use real::{Dtype, Real};
 pub use shape::{MAX_ORDER, Shape};
 #[cfg(feature = "gpu")]

@@ -51,7 +51,7 @@ pub struct FeatureUse {
 }
 
 /// Features this crate asks for where they exist.
-const WANTED: [(Features, &str, &str); 5] = [
+const WANTED: [(Features, &str, &str); 7] = [
     (Features::SHADER_F64, "SHADER_F64", "dtype f64"),
     (
         Features::SHADER_FLOAT32_ATOMIC,
@@ -60,6 +60,12 @@ const WANTED: [(Features, &str, &str); 5] = [
     ),
     (Features::SHADER_INT64, "SHADER_INT64", "f64 sums of ELEM and TILE"),
     (Features::SHADER_INT64_ATOMIC_ALL_OPS, "SHADER_INT64_ATOMIC_ALL_OPS", "f64 sums of ELEM and TILE"),
+    (Features::SHADER_F16, "SHADER_F16", "the fused kernels on matrix units"),
+    (
+        Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+        "EXPERIMENTAL_COOPERATIVE_MATRIX",
+        "the fused kernels on matrix units (16x16x16, f16 with f32 sums)",
+    ),
     (Features::TIMESTAMP_QUERY, "TIMESTAMP_QUERY", "kernel times measured on the device"),
 ];
 
@@ -164,7 +170,7 @@ fn summary(adapter: &wgpu::Adapter) -> AdapterSummary {
         kind: kind(&info),
         driver: format!("{} {}", info.driver, info.driver_info).trim().into(),
         pci_bus_id: info.device_pci_bus_id.clone(),
-        caps: caps(&info, features, &adapter.limits(), heap::device_memory(adapter)),
+        caps: caps(&info, features, &adapter.limits(), Some(adapter)),
         features: WANTED
             .iter()
             .map(|&(feature, name, used_for)| FeatureUse { name, present: features.contains(feature), used_for })
@@ -199,6 +205,8 @@ fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>) -> Result<Gpu> 
         label: Some("polyad.device"),
         required_features: adapter.features() & wanted,
         required_limits: adapter.limits(),
+        // SAFETY: the only experimental feature used is cooperative matrices, with sizes and types that are listed.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
         memory_hints: wgpu::MemoryHints::Performance,
         ..Default::default()
     });
@@ -207,17 +215,17 @@ fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>) -> Result<Gpu> 
         during: format!("opening {name}"),
         message: crate::error::one_line(&e.to_string()),
     })?;
-    from_parts(device, queue, heap::device_memory(adapter), max_binding_bytes)
+    from_parts(device, queue, Some(adapter), max_binding_bytes)
 }
 
 /// A `Gpu` on an open device, whoever opened it.
 pub(super) fn from_parts(
     device: wgpu::Device,
     queue: wgpu::Queue,
-    memory: Option<u64>,
+    adapter: Option<&wgpu::Adapter>,
     max_binding_bytes: Option<u64>,
 ) -> Result<Gpu> {
-    let mut caps = caps(&device.adapter_info(), device.features(), &device.limits(), memory);
+    let mut caps = caps(&device.adapter_info(), device.features(), &device.limits(), adapter);
     check_limits(&device.limits())?;
     if let Some(bytes) = max_binding_bytes {
         caps.max_binding_bytes = caps.max_binding_bytes.min(bytes);
@@ -225,10 +233,15 @@ pub(super) fn from_parts(
     Ok(Gpu::on(device, queue, caps))
 }
 
-fn caps(info: &wgpu::AdapterInfo, features: Features, limits: &wgpu::Limits, memory: Option<u64>) -> DeviceCaps {
+fn caps(
+    info: &wgpu::AdapterInfo,
+    features: Features,
+    limits: &wgpu::Limits,
+    adapter: Option<&wgpu::Adapter>,
+) -> DeviceCaps {
     let mut caps = DeviceCaps::webgpu_minimum(&info.name);
     caps.kind = kind(info);
-    caps.memory = memory;
+    caps.memory = adapter.and_then(heap::device_memory);
     caps.max_binding_bytes = limits.max_storage_buffer_binding_size;
     caps.max_buffer_bytes = limits.max_buffer_size;
     caps.max_storage_buffers = limits.max_storage_buffers_per_shader_stage;
@@ -240,8 +253,22 @@ fn caps(info: &wgpu::AdapterInfo, features: Features, limits: &wgpu::Limits, mem
     // naga translates f32 atomics for Vulkan and Metal only.
     caps.f32_atomics = features.contains(Features::SHADER_FLOAT32_ATOMIC) && info.backend != wgpu::Backend::Dx12;
     caps.u64_atomics = features.contains(Features::SHADER_INT64 | Features::SHADER_INT64_ATOMIC_ALL_OPS);
+    // A varying subgroup size would make the collective operations of matrix units undefined.
+    caps.subgroup_size = if info.subgroup_min_size == info.subgroup_max_size { info.subgroup_max_size } else { 0 };
+    caps.f16_matrix_units = features.contains(Features::SHADER_F16 | Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        && adapter.is_some_and(has_f16_matrices);
     caps.timestamps = features.contains(Features::TIMESTAMP_QUERY);
     caps
+}
+
+/// Whether 16x16x16 with f16 operands and f32 sums is among what the adapter lists. A software adapter that lists any
+/// f16 size with f32 sums counts too: it is for tests, and computes every size alike.
+fn has_f16_matrices(adapter: &wgpu::Adapter) -> bool {
+    let software = kind(&adapter.get_info()) == DeviceKind::Software;
+    adapter.cooperative_matrix_properties().iter().any(|p| {
+        let f16 = p.ab_type == wgpu::CooperativeScalarType::F16 && p.cr_type == wgpu::CooperativeScalarType::F32;
+        f16 && (software || (p.m_size, p.n_size, p.k_size) == (16, 16, 16))
+    })
 }
 
 /// What every kernel needs; WebGPU's default limits are enough.

@@ -1,5 +1,6 @@
 //! Tensors, factors and results on a GPU.
 
+use super::range::{Range, scale_rows};
 use super::scope::{create_buffer, scoped};
 use super::{Gpu, Inner};
 use crate::plan::{MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
@@ -25,6 +26,8 @@ pub struct GpuTensor<T> {
     pub(super) shape: Shape,
     pub(super) slabs: Vec<Slab>,
     pub(super) buffers: Vec<wgpu::Buffer>,
+    /// Where the device has f16 matrix units that may want it.
+    pub(super) range: Option<Range>,
     dtype: PhantomData<T>,
 }
 
@@ -48,7 +51,9 @@ pub struct GpuFactors<T> {
     /// First column of each block and, last, the rank.
     pub(super) columns: Vec<usize>,
     pub(super) buffers: Vec<wgpu::Buffer>,
-    dtype: PhantomData<T>,
+    /// By mode and column, where the device has f16 matrix units that may want it; else empty.
+    pub(super) ranges: Vec<Vec<Range>>,
+    weights: Vec<T>,
 }
 
 impl<T> GpuFactors<T> {
@@ -141,7 +146,8 @@ impl Inner {
             })?;
             buffers.push(buffer);
         }
-        Ok(GpuTensor { shape, slabs, buffers, dtype: PhantomData })
+        let range = self.wants_ranges::<T>().then(|| Range::of_slice(data));
+        Ok(GpuTensor { shape, slabs, buffers, range, dtype: PhantomData })
     }
 
     pub(super) fn upload_factors<T: Real>(
@@ -162,13 +168,16 @@ impl Inner {
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
             buffers.push(create_buffer(&self.device, &format!("factors.{block}"), bytes, usage)?);
         }
-        let mut u = GpuFactors { shape, columns, buffers, dtype: PhantomData };
-        let ones = ndarray::Array1::ones(rank);
-        let weights = weights.unwrap_or(ones.view());
-        self.write_rows(&u, weights_row, weights.insert_axis(Axis(0)))?;
+        let weights = weights.map_or_else(|| vec![T::one(); rank], |w| w.to_vec());
+        let ranges =
+            if self.wants_ranges::<T>() { factors.iter().map(|f| column_ranges(f.view())).collect() } else { vec![] };
+        let u = GpuFactors { shape, columns, buffers, ranges, weights };
+        let row = ArrayView1::from(&u.weights).insert_axis(Axis(0));
+        self.write_rows(&u, weights_row, row)?;
         for (mode, factor) in factors.iter().enumerate() {
-            self.set_factor(&mut u, mode, factor.view())?;
+            self.write_rows(&u, u.shape[..mode].iter().sum(), factor.view())?;
         }
+        self.write_scales(&u)?;
         Ok(u)
     }
 
@@ -183,7 +192,25 @@ impl Inner {
         if factor.dim() != expected {
             return Err(Error::FactorShape { mode, expected, found: factor.dim() });
         }
+        if self.wants_ranges::<T>() {
+            u.ranges[mode] = column_ranges(factor.view());
+            self.write_scales(u)?;
+        }
         self.write_rows(u, u.shape[..mode].iter().sum(), factor)
+    }
+
+    /// f16 matrix units compute f32 only.
+    fn wants_ranges<T: Real>(&self) -> bool {
+        self.caps.f16_matrix_units && T::DTYPE == crate::Dtype::F32
+    }
+
+    /// The rows behind the weights, which scale columns into the range of f16 and back.
+    fn write_scales<T: Real>(&self, u: &GpuFactors<T>) -> Result<()> {
+        if u.ranges.is_empty() {
+            return Ok(());
+        }
+        let rows = scale_rows(&u.ranges, &u.weights);
+        self.write_rows(u, u.shape.iter().sum::<usize>() + 1, rows.view())
     }
 
     /// Writes rows of every block of columns, from `first` on.
@@ -252,6 +279,10 @@ impl Inner {
             Ok(words)
         })
     }
+}
+
+fn column_ranges<T: Real>(factor: ArrayView2<'_, T>) -> Vec<Range> {
+    factor.columns().into_iter().map(|column| Range::of(column.iter())).collect()
 }
 
 impl Gpu {

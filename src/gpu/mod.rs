@@ -4,6 +4,7 @@ mod adapter;
 mod buffers;
 mod heap;
 mod pipelines;
+mod range;
 mod record;
 mod scope;
 mod shader;
@@ -97,7 +98,8 @@ impl Gpu {
         adapter::from_parts(device, queue, None, None)
     }
 
-    /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory.
+    /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory, and whether its matrix
+    /// units have the size that the fused kernels need.
     ///
     /// # Errors
     /// As [`Gpu::from_wgpu`].
@@ -108,7 +110,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu_with_adapter(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, heap::device_memory(adapter), None)
+        adapter::from_parts(device, queue, Some(adapter), None)
     }
 
     /// Records an MTTKRP into an app's encoder: no submission, no wait. The result is in `out` once the app has
@@ -243,6 +245,7 @@ impl Backend for Gpu {
             let what = format!("the MTTKRP of mode {}", plan.mode());
             return Err(Error::Overflow { what, dtype: T::DTYPE.name(), index: vec![i, r] });
         }
-        Ok(MttkrpTime { compute, transfer: whole.saturating_sub(compute) })
+        let fallback = inner.chosen(plan, x, u) != plan;
+        Ok(MttkrpTime { compute, transfer: whole.saturating_sub(compute), fallback })
     }
 }

@@ -2,8 +2,9 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{MttkrpPlan, Slot};
+use crate::plan::{FusedParams, MttkrpPlan, Params, ReduceParams, Slot};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
 use wgpu::BufferUsages;
@@ -49,6 +50,7 @@ impl Inner {
         timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>,
     ) -> Result<()> {
         self.check(plan, x, u, g)?;
+        let plan = self.chosen(plan, x, u);
         let mut scratch = HashMap::new();
         for slot in [Slot::KhatriRao, Slot::Partial, Slot::Outer] {
             let bytes = plan.scratch_bytes(slot);
@@ -56,7 +58,7 @@ impl Inner {
                 scratch.insert(slot, self.scratch.get(&self.device, slot, bytes)?);
             }
         }
-        let params = self.params(plan)?;
+        let params = self.params(plan, x.range.map_or(1.0, Range::x_scale))?;
         let stride = self.params_stride(plan);
         scoped(&self.device, "recording an MTTKRP", || {
             for buffer in &g.buffers {
@@ -107,17 +109,34 @@ impl Inner {
         })
     }
 
+    /// The plan itself, or its fallback where the numbers' range is too wide for f16 matrix units.
+    pub(super) fn chosen<'a, T>(&self, plan: &'a MttkrpPlan, x: &GpuTensor<T>, u: &GpuFactors<T>) -> &'a MttkrpPlan {
+        match (plan.fallback(), x.range) {
+            (Some(fallback), None) => fallback,
+            (Some(fallback), Some(range)) if !fits(plan, range, &u.ranges) => fallback,
+            _ => plan,
+        }
+    }
+
     fn params_stride(&self, plan: &MttkrpPlan) -> u64 {
         let largest = plan.dispatches().iter().map(|d| d.params.bytes().len()).max().unwrap_or(16);
         (largest as u64).next_multiple_of(u64::from(self.caps.uniform_alignment.max(16)))
     }
 
     /// One uniform buffer with the parameters of every dispatch, at dynamic offsets.
-    fn params(&self, plan: &MttkrpPlan) -> Result<wgpu::Buffer> {
+    fn params(&self, plan: &MttkrpPlan, x_scale: f32) -> Result<wgpu::Buffer> {
         let stride = self.params_stride(plan) as usize;
         let mut bytes = vec![0u8; stride * plan.dispatches().len().max(1)];
         for (slot, dispatch) in bytes.chunks_mut(stride).zip(plan.dispatches()) {
-            let params = dispatch.params.bytes();
+            let params = match dispatch.params {
+                // Only the device's tensor knows its scale.
+                Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
+                Params::Reduce(p) if p.scale_row > plan.weights_row() => {
+                    Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
+                }
+                other => other,
+            };
+            let params = params.bytes();
             slot[..params.len()].copy_from_slice(params);
         }
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;

@@ -16,6 +16,8 @@ shaders![
     "atomic_add_cas64",
     "atomic_add_f32",
     "fused_cols",
+    "fused_coop_cols",
+    "fused_coop_rows",
     "fused_rows",
     "fused_small_cols",
     "fused_small_rows",

@@ -76,6 +76,10 @@ pub struct DeviceCaps {
     pub f32_atomics: bool,
     /// 64-bit atomic compare-exchange on storage buffers (f64 sums by atomics need it).
     pub u64_atomics: bool,
+    /// f16 matrix units with f32 sums, 16x16x16, usable from kernels.
+    pub f16_matrix_units: bool,
+    /// Invocations of a subgroup; 0 where it varies or is not known.
+    pub subgroup_size: u32,
     /// Timestamps inside an encoder.
     pub timestamps: bool,
     /// CPU threads that share the work (1 on a GPU).
@@ -103,6 +107,8 @@ impl DeviceCaps {
             f64: true,
             f32_atomics: false,
             u64_atomics: false,
+            f16_matrix_units: false,
+            subgroup_size: 0,
             timestamps: false,
             threads: threads.max(1),
         }
@@ -129,6 +135,8 @@ impl DeviceCaps {
             f64: false,
             f32_atomics: false,
             u64_atomics: false,
+            f16_matrix_units: false,
+            subgroup_size: 0,
             timestamps: false,
             threads: 1,
         }

@@ -4,8 +4,8 @@
 use super::entrywise::per_mode;
 use super::kernel::{Dispatch, FusedParams, KernelSpec, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
-use super::{DeviceCaps, Problem, fold_grid, tuning};
-use crate::{Error, Result};
+use super::{DeviceCaps, Precision, Problem, fold_grid, tuning};
+use crate::{Dtype, Error, Result};
 
 /// How X lies in a slab, seen from the mode.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,8 @@ struct Kernel {
     step: usize,
     /// Column tiles lie along z, else they are folded into x.
     along_z: bool,
+    /// Works on f16 matrix units, so that its operands have to be scaled.
+    f16: bool,
     /// Workgroups wanted.
     groups: usize,
     /// Additions behind one entry of a piece of that length.
@@ -62,6 +64,25 @@ impl Kernel {
 fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
     let dtype = problem.dtype();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
+    let split = problem.options.precision == Precision::Float32;
+    let f16 = tuning::fused_f16(width, view.cols, split, view.reduction, caps);
+    if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
+        consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("SM", tile.sm), ("SN", tile.sn)]);
+        consts.extend([("LANES", caps.subgroup_size), ("SPLIT", u32::from(split))]);
+        consts.extend([("FLUSH", tile.flush), ("VEC", view.vec)]);
+        let shader = if view.cols { "fused_coop_cols" } else { "fused_coop_rows" };
+        return Kernel {
+            spec: KernelSpec::new(shader, dtype, None, &consts),
+            bm: tile.bm as usize,
+            bn: tile.bn as usize,
+            step: tile.bk as usize,
+            along_z: false,
+            f16: true,
+            groups: tile.groups,
+            // Three products for each k, and one rounding for each flush.
+            chain: |kernel, piece| piece + piece.div_ceil(kernel.constant("FLUSH")),
+        };
+    }
     if let Some(small) = tuning::fused_small(width, dtype) {
         let (rv, groups) = (small.rv, small.groups);
         return if view.cols {
@@ -76,6 +97,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 bn: 4 * rv as usize,
                 step: bk as usize,
                 along_z: true,
+                f16: false,
                 groups,
                 chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),
             }
@@ -88,6 +110,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 bn: 4 * rv as usize,
                 step: (small.wg * vec) as usize,
                 along_z: true,
+                f16: false,
                 groups,
                 chain: |kernel, piece| {
                     let (wg, vec) = (kernel.constant("WG"), kernel.constant("VEC"));
@@ -111,6 +134,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
         bn: tile.bn as usize,
         step: tile.bk as usize,
         along_z: false,
+        f16: false,
         groups: tile.groups,
         chain: |_, piece| piece,
     }
@@ -157,12 +181,16 @@ pub(super) struct Fused {
     pub partial_bytes: u64,
     /// Longest chain of additions.
     pub chain: u64,
+    /// Some kernel works on f16 matrix units.
+    pub f16: bool,
+    /// Which kernels, for people.
+    pub why: &'static str,
 }
 
 /// All dispatches of the method.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
     let element = problem.dtype().bytes();
-    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0 };
+    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, why: "" };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
         let stride = column_stride(width);
@@ -177,6 +205,9 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
             let others = || (0..slab.dims.len()).filter(|&m| m != problem.mode);
             let all_row0 = problem.row0(slab);
             let partial_rows = cut.m_tiles * kernel.bm;
+            // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
+            let scale_row = |mode: usize| problem.weights_row() + 1 + 2 * mode as u32;
+            fused.f16 |= kernel.f16;
             for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
                 let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
                 let n_tiles = columns.div_ceil(kernel.bn);
@@ -194,7 +225,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     partial_rows: partial_rows as u32,
                     partial_stride4: (n_tiles * kernel.bn / 4) as u32,
                     grid_x: x,
-                    scale_row: problem.weights_row(),
+                    scale_row: scale_row(problem.mode),
                     x_scale: 1.0,
                     pad: [0; 3],
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
@@ -216,7 +247,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     stride4: (stride / 4) as u32,
                     g_row0: slab.offsets[problem.mode] as u32,
                     column0: column0 as u32,
-                    scale_row: problem.weights_row(),
+                    scale_row: if kernel.f16 { scale_row(problem.mode) + 1 } else { problem.weights_row() },
                     grid_x: x,
                     unscale: 1.0,
                     pad: 0,
@@ -232,5 +263,11 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
         }
         fused.chain = fused.chain.max(chain as u64);
     }
+    fused.why = match (fused.f16, problem.options.precision, problem.dtype()) {
+        (true, Precision::Float32, _) => "; on f16 matrix units, three products for the accuracy of f32",
+        (true, Precision::Fast, _) => "; on f16 matrix units, one product",
+        (false, Precision::Fast, Dtype::F32) => "; in f32, without matrix units that would be faster",
+        _ => "",
+    };
     Ok(fused)
 }

@@ -19,7 +19,7 @@ pub use kernel::{
 };
 pub(crate) use memory::factor_rows;
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
-pub use options::{Method, PlanOptions};
+pub use options::{Method, PlanOptions, Precision};
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -49,6 +49,8 @@ pub struct MttkrpPlan {
     dispatches: Vec<Dispatch>,
     scratch: [u64; 3],
     chain: u64,
+    /// For a plan that uses f16 matrix units, what to do when the numbers' range is too wide for them.
+    fallback: Option<Box<MttkrpPlan>>,
 }
 
 /// What the parts of the planner share.
@@ -114,7 +116,8 @@ impl MttkrpPlan {
         let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
-        let (method, reason) = resolve(&problem, caps, &slabs, limit)?;
+        let (method, mut reason) = resolve(&problem, caps, &slabs, limit)?;
+        let mut fallback = None;
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
             (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
@@ -124,6 +127,12 @@ impl MttkrpPlan {
             }
             (true, Method::Fused) => {
                 let fused = fused::dispatches(&problem, caps, &slabs, limit)?;
+                if fused.f16 {
+                    let without = DeviceCaps { f16_matrix_units: false, ..caps.clone() };
+                    let options = options.clone().method(Method::Fused);
+                    fallback = Some(Box::new(Self::new(&shape, mode, rank, &options, &without)?));
+                }
+                reason.push_str(fused.why);
                 (fused.dispatches, [0, fused.partial_bytes, 0], fused.chain)
             }
             (true, _) => (
@@ -148,6 +157,7 @@ impl MttkrpPlan {
             dispatches,
             scratch,
             chain,
+            fallback,
             shape,
         })
     }
@@ -286,6 +296,23 @@ impl MttkrpPlan {
     /// ```
     pub fn dispatches(&self) -> &[Dispatch] {
         &self.dispatches
+    }
+
+    /// For a plan that uses f16 matrix units: the plan without them, for numbers whose range is too wide for f16.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+    /// let caps = DeviceCaps::webgpu_minimum("any GPU");
+    /// assert!(MttkrpPlan::new(&[9, 4], 0, 2, &PlanOptions::default(), &caps).unwrap().fallback().is_none());
+    /// ```
+    pub fn fallback(&self) -> Option<&Self> {
+        self.fallback.as_deref()
+    }
+
+    /// Row of a factor buffer that holds the weights, behind the rows of all factors.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn weights_row(&self) -> u32 {
+        self.shape.iter().sum::<usize>() as u32
     }
 
     /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.

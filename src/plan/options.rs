@@ -79,6 +79,45 @@ impl FromStr for Method {
     }
 }
 
+/// How exact f32 products have to be.
+///
+/// ```
+/// use polyad::plan::Precision;
+/// assert_eq!("fast".parse::<Precision>().unwrap(), Precision::Fast);
+/// assert_eq!(Precision::default().name(), "float32");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Precision {
+    /// The error of f32 arithmetic, whatever units do the work.
+    #[default]
+    Float32,
+    /// About three digits: one f16 product where FUSED has matrix units for it, with f32 sums (the error class of TF32).
+    Fast,
+}
+
+impl Precision {
+    /// The word of the command line: `float32` or `fast`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [Self::Float32, Self::Fast].into_iter().find(|p| p.name() == text).ok_or_else(|| Error::Option {
+            name: "precision",
+            value: text.into(),
+            requirement: "it must be float32 or fast".into(),
+        })
+    }
+}
+
 /// What a plan may be told. All of it has defaults.
 ///
 /// ```
@@ -93,6 +132,8 @@ pub struct PlanOptions {
     pub method: Method,
     /// Element type (f32).
     pub dtype: Dtype,
+    /// How exact f32 products have to be (float32).
+    pub precision: Precision,
     /// TILE's tau: tile width along every mode but the plan's.
     pub tile: Option<usize>,
     /// Column block F: ranks that a workgroup handles at a time.
@@ -119,6 +160,17 @@ impl PlanOptions {
     /// ```
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
+        self
+    }
+
+    /// How exact f32 products have to be.
+    ///
+    /// ```
+    /// use polyad::plan::{PlanOptions, Precision};
+    /// assert_eq!(PlanOptions::default().precision(Precision::Fast).precision, Precision::Fast);
+    /// ```
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 

@@ -60,6 +60,42 @@ pub(super) fn fused_small(width: usize, dtype: Dtype) -> Option<FusedSmall> {
     })
 }
 
+/// Tile of the fused kernels on f16 matrix units.
+pub(super) struct FusedF16 {
+    pub bm: u32,
+    pub bn: u32,
+    pub bk: u32,
+    /// Subgroups along m and n.
+    pub sm: u32,
+    pub sn: u32,
+    /// k between roundings of what the matrix unit sums.
+    pub flush: u32,
+    /// Workgroups wanted.
+    pub groups: usize,
+}
+
+/// The tile for that many columns; `None` where other kernels are better: so few columns that memory is the limit, a
+/// product too small to fill a tile, or too little workgroup memory.
+pub(super) fn fused_f16(width: usize, cols: bool, split: bool, k: usize, caps: &DeviceCaps) -> Option<FusedF16> {
+    if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= 8 || k < 256 {
+        return None;
+    }
+    // One product needs half of the workgroup memory, so that BK may be twice as long.
+    let deep = if split { 1 } else { 2 };
+    let (bm, bn, bk, sm, sn) = match (width, cols) {
+        (0..=16, false) => (64, 16, 64, 4, 1),
+        (0..=16, true) => (64, 16, 32 * deep, 2, 1),
+        (0..=32, _) => (64, 32, 32 * deep, 2, 2),
+        (0..=64, _) => (64, 64, 32 * deep, 2, 2),
+        _ => (128, 128, 32 * deep, 2, 4),
+    };
+    let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
+    let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
+    let invocations = sm * sn * caps.subgroup_size;
+    let fits = halves * 2 <= caps.max_workgroup_memory && invocations <= caps.max_workgroup_invocations;
+    fits.then_some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1056 })
+}
+
 /// Tile of the fused register-tile kernels.
 pub(super) struct FusedTile {
     pub bm: u32,

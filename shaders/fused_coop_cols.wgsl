@@ -1,0 +1,361 @@
+//! fused_coop_cols - f16 matrix units (16x16x16, f32 sums), last mode: X is contiguous along the mode itself.
+//! Computes   partial[piece, i, r] = x_scale * scale[r] * sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, lambda, scales; stride4] | 4 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]
+//! Spec       ORDER 1..=8, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, VEC 4 or 1 entries of X a load
+//! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
+//! Order      FLUSH k in the matrix unit, then a chain of those over the piece: repeatable
+//! Twin       -
+//! Reference  split products: Ootomo and Yokota 2022, DOI 10.1177/10943420221090256; the operand as in fused_rows
+enable f16;
+enable wgpu_cooperative_matrix;
+
+alias Vec = vec4<f32>;
+alias Half = vec4<f16>;
+const ORDER: u32 = 3u; // @spec
+const BM: u32 = 128u; // @spec
+const BN: u32 = 128u; // @spec
+const BK: u32 = 32u; // @spec
+const SM: u32 = 2u; // @spec
+const SN: u32 = 4u; // @spec
+const LANES: u32 = 32u; // @spec
+const SPLIT: u32 = 1u; // @spec
+const FLUSH: u32 = 512u; // @spec
+const VEC: u32 = 4u; // @spec
+const WG: u32 = SM * SN * LANES;
+const FM: u32 = BM / SM / 16u; // fragments of a subgroup along m: 1, 2 or 4
+const FN: u32 = BN / SN / 16u; // and along n: 1 or 2
+
+struct FusedParams {
+    rows: u32,
+    reduction: u32,
+    right: u32,
+    stride4: u32,
+    piece: u32,
+    pieces: u32,
+    m_tiles: u32,
+    column0: u32,
+    partial_rows: u32,
+    partial_stride4: u32,
+    grid_x: u32,
+    scale_row: u32,
+    x_scale: f32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+    dims: array<vec4<u32>, 2>,
+    row0: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: FusedParams;
+@group(0) @binding(1) var<storage, read> x4: array<Vec>;
+@group(0) @binding(2) var<storage, read> x1: array<f32>;
+@group(0) @binding(3) var<storage, read> factors: array<Vec>;
+@group(0) @binding(4) var<storage, read_write> partial: array<f32>;
+
+const PX: u32 = BM / 4u + 2u; // 8 halves more than a row: fewer bank conflicts
+const PB: u32 = BN / 4u + 2u;
+// High and low parts of X and of the Khatri-Rao rows; one part only without SPLIT.
+var<workgroup> xh: array<Half, BK * PX>; // (BK, PX)
+var<workgroup> xl: array<Half, BK * PX * SPLIT + 1u>;
+var<workgroup> bh: array<Half, BK * PB>; // (BK, PB)
+var<workgroup> bl: array<Half, BK * PB * SPLIT + 1u>;
+
+// The leading 11 bits, by masking: a rounded conversion there and back would be folded away.
+fn high(v: Vec) -> Vec {
+    return bitcast<Vec>(bitcast<vec4<u32>>(v) & vec4<u32>(0xFFFFE000u));
+}
+
+// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
+fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
+    if k >= end || c >= p.stride4 {
+        return Vec(0);
+    }
+    // Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
+    var value = factors[p.scale_row * p.stride4 + c];
+    var rest = k;
+    for (var s = 1u; s < ORDER; s++) {
+        let slot = ORDER - 1u - s;
+        var i = rest;
+        if slot > 0u {
+            let dim = p.dims[slot / 4u][slot % 4u];
+            rest = rest / dim;
+            i -= rest * dim;
+        }
+        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+    }
+    return value;
+}
+
+
+// X of k at rows i..i+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
+fn load(row: u32, k: u32) -> Vec {
+    let at = min(k, p.reduction - 1u) * p.rows;
+    if VEC == 4u {
+        return x4[(at + min(row, p.rows - 4u)) / 4u];
+    }
+    var value = Vec(0);
+    for (var e = 0u; e < 4u; e++) { // @unroll
+        value[e] = x1[at + min(row + e, p.rows - 1u)];
+    }
+    return value;
+}
+
+@compute @workgroup_size(WG, 1, 1)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
+    // Column tiles are neighbours: they read the same X at about the same time.
+    let id = wg.y * p.grid_x + wg.x;
+    let n_tiles = p.partial_stride4 * 4u / BN;
+    if id >= n_tiles * p.m_tiles * p.pieces {
+        return;
+    }
+    let n_tile = id % n_tiles;
+    let m_tile = (id / n_tiles) % p.m_tiles;
+    let piece = id / n_tiles / p.m_tiles;
+    let c0 = p.column0 / 4u + n_tile * (BN / 4u);
+    let end = min((piece + 1u) * p.piece, p.reduction);
+    let wm = (li / LANES) / SN;
+    let wn = (li / LANES) % SN;
+    // c: what the matrix unit, which truncates, adds up; s: the sum of those, rounded. Named, because arrays of
+    // fragments do not stay in registers.
+    var c00 = coop_mat16x16<f32, C>();
+    var s00 = coop_mat16x16<f32, C>();
+    var c01 = coop_mat16x16<f32, C>();
+    var s01 = coop_mat16x16<f32, C>();
+    var c10 = coop_mat16x16<f32, C>();
+    var s10 = coop_mat16x16<f32, C>();
+    var c11 = coop_mat16x16<f32, C>();
+    var s11 = coop_mat16x16<f32, C>();
+    var c20 = coop_mat16x16<f32, C>();
+    var s20 = coop_mat16x16<f32, C>();
+    var c21 = coop_mat16x16<f32, C>();
+    var s21 = coop_mat16x16<f32, C>();
+    var c30 = coop_mat16x16<f32, C>();
+    var s30 = coop_mat16x16<f32, C>();
+    var c31 = coop_mat16x16<f32, C>();
+    var s31 = coop_mat16x16<f32, C>();
+    var since = 0u;
+    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+        for (var step = 0u; step < BM * BK / 4u / WG; step++) { // @unroll
+            let at = li + step * WG;
+            let kk = at / (BM / 4u);
+            let m4 = at % (BM / 4u);
+            let value = load(m_tile * BM + m4 * 4u, k0 + kk) * p.x_scale;
+            let top = high(value);
+            if SPLIT == 1u {
+                xh[kk * PX + m4] = Half(top);
+                xl[kk * PX + m4] = Half(value - top);
+            } else {
+                xh[kk * PX + m4] = Half(value);
+            }
+        }
+        for (var at = li; at < BK * BN / 4u; at += WG) {
+            let kk = at / (BN / 4u);
+            let c4 = at % (BN / 4u);
+            let value = khatri_rao(k0 + kk, c0 + c4, end);
+            let top = high(value);
+            if SPLIT == 1u {
+                bh[kk * PB + c4] = Half(top);
+                bl[kk * PB + c4] = Half(value - top);
+            } else {
+                bh[kk * PB + c4] = Half(value);
+            }
+        }
+        workgroupBarrier();
+        for (var kk = 0u; kk < BK / 16u; kk++) { // @unroll
+            let a0 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 0u], PX);
+            var a1 = coop_mat16x16<f16, A>();
+            if FM > 1u {
+                a1 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 4u], PX);
+            }
+            var a2 = coop_mat16x16<f16, A>();
+            if FM > 2u {
+                a2 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 8u], PX);
+            }
+            var a3 = coop_mat16x16<f16, A>();
+            if FM > 2u {
+                a3 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 12u], PX);
+            }
+            let b0 = coopLoadT<coop_mat16x16<f16, B>>(&bh[kk * 16u * PB + wn * FN * 4u + 0u], PB);
+            var b1 = coop_mat16x16<f16, B>();
+            if FN > 1u {
+                b1 = coopLoadT<coop_mat16x16<f16, B>>(&bh[kk * 16u * PB + wn * FN * 4u + 4u], PB);
+            }
+            if SPLIT == 1u {
+                // The small products first: high of X times low, low times high.
+                let d0 = coopLoadT<coop_mat16x16<f16, B>>(&bl[kk * 16u * PB + wn * FN * 4u + 0u], PB);
+                var d1 = coop_mat16x16<f16, B>();
+                if FN > 1u {
+                    d1 = coopLoadT<coop_mat16x16<f16, B>>(&bl[kk * 16u * PB + wn * FN * 4u + 4u], PB);
+                }
+                c00 = coopMultiplyAdd(a0, d0, c00);
+                if FN > 1u {
+                    c01 = coopMultiplyAdd(a0, d1, c01);
+                }
+                if FM > 1u {
+                    c10 = coopMultiplyAdd(a1, d0, c10);
+                }
+                if FM > 1u && FN > 1u {
+                    c11 = coopMultiplyAdd(a1, d1, c11);
+                }
+                if FM > 2u {
+                    c20 = coopMultiplyAdd(a2, d0, c20);
+                }
+                if FM > 2u && FN > 1u {
+                    c21 = coopMultiplyAdd(a2, d1, c21);
+                }
+                if FM > 2u {
+                    c30 = coopMultiplyAdd(a3, d0, c30);
+                }
+                if FM > 2u && FN > 1u {
+                    c31 = coopMultiplyAdd(a3, d1, c31);
+                }
+                let e0 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 0u], PX);
+                c00 = coopMultiplyAdd(e0, b0, c00);
+                if FN > 1u {
+                    c01 = coopMultiplyAdd(e0, b1, c01);
+                }
+                var e1 = coop_mat16x16<f16, A>();
+                if FM > 1u {
+                    e1 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 4u], PX);
+                }
+                if FM > 1u {
+                    c10 = coopMultiplyAdd(e1, b0, c10);
+                }
+                if FM > 1u && FN > 1u {
+                    c11 = coopMultiplyAdd(e1, b1, c11);
+                }
+                var e2 = coop_mat16x16<f16, A>();
+                if FM > 2u {
+                    e2 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 8u], PX);
+                }
+                if FM > 2u {
+                    c20 = coopMultiplyAdd(e2, b0, c20);
+                }
+                if FM > 2u && FN > 1u {
+                    c21 = coopMultiplyAdd(e2, b1, c21);
+                }
+                var e3 = coop_mat16x16<f16, A>();
+                if FM > 2u {
+                    e3 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 12u], PX);
+                }
+                if FM > 2u {
+                    c30 = coopMultiplyAdd(e3, b0, c30);
+                }
+                if FM > 2u && FN > 1u {
+                    c31 = coopMultiplyAdd(e3, b1, c31);
+                }
+            }
+            c00 = coopMultiplyAdd(a0, b0, c00);
+            if FN > 1u {
+                c01 = coopMultiplyAdd(a0, b1, c01);
+            }
+            if FM > 1u {
+                c10 = coopMultiplyAdd(a1, b0, c10);
+            }
+            if FM > 1u && FN > 1u {
+                c11 = coopMultiplyAdd(a1, b1, c11);
+            }
+            if FM > 2u {
+                c20 = coopMultiplyAdd(a2, b0, c20);
+            }
+            if FM > 2u && FN > 1u {
+                c21 = coopMultiplyAdd(a2, b1, c21);
+            }
+            if FM > 2u {
+                c30 = coopMultiplyAdd(a3, b0, c30);
+            }
+            if FM > 2u && FN > 1u {
+                c31 = coopMultiplyAdd(a3, b1, c31);
+            }
+        }
+        workgroupBarrier();
+        since += BK;
+        if since >= FLUSH {
+            since = 0u;
+            s00 = s00 + c00;
+            c00 = coop_mat16x16<f32, C>();
+            if FN > 1u {
+                s01 = s01 + c01;
+            }
+            if FN > 1u {
+                c01 = coop_mat16x16<f32, C>();
+            }
+            if FM > 1u {
+                s10 = s10 + c10;
+            }
+            if FM > 1u {
+                c10 = coop_mat16x16<f32, C>();
+            }
+            if FM > 1u && FN > 1u {
+                s11 = s11 + c11;
+            }
+            if FM > 1u && FN > 1u {
+                c11 = coop_mat16x16<f32, C>();
+            }
+            if FM > 2u {
+                s20 = s20 + c20;
+            }
+            if FM > 2u {
+                c20 = coop_mat16x16<f32, C>();
+            }
+            if FM > 2u && FN > 1u {
+                s21 = s21 + c21;
+            }
+            if FM > 2u && FN > 1u {
+                c21 = coop_mat16x16<f32, C>();
+            }
+            if FM > 2u {
+                s30 = s30 + c30;
+            }
+            if FM > 2u {
+                c30 = coop_mat16x16<f32, C>();
+            }
+            if FM > 2u && FN > 1u {
+                s31 = s31 + c31;
+            }
+            if FM > 2u && FN > 1u {
+                c31 = coop_mat16x16<f32, C>();
+            }
+        }
+    }
+    let pitch = p.partial_stride4 * 4u;
+    let corner = (piece * p.partial_rows + m_tile * BM + wm * FM * 16u) * pitch + n_tile * BN + wn * FN * 16u;
+    let t00 = s00 + c00;
+    let o00 = corner + 0u * pitch + 0u;
+    coopStoreT(t00, &partial[o00], pitch);
+    if FN > 1u {
+        let t01 = s01 + c01;
+        let o01 = corner + 0u * pitch + 16u;
+        coopStoreT(t01, &partial[o01], pitch);
+    }
+    if FM > 1u {
+        let t10 = s10 + c10;
+        let o10 = corner + 16u * pitch + 0u;
+        coopStoreT(t10, &partial[o10], pitch);
+    }
+    if FM > 1u && FN > 1u {
+        let t11 = s11 + c11;
+        let o11 = corner + 16u * pitch + 16u;
+        coopStoreT(t11, &partial[o11], pitch);
+    }
+    if FM > 2u {
+        let t20 = s20 + c20;
+        let o20 = corner + 32u * pitch + 0u;
+        coopStoreT(t20, &partial[o20], pitch);
+    }
+    if FM > 2u && FN > 1u {
+        let t21 = s21 + c21;
+        let o21 = corner + 32u * pitch + 16u;
+        coopStoreT(t21, &partial[o21], pitch);
+    }
+    if FM > 2u {
+        let t30 = s30 + c30;
+        let o30 = corner + 48u * pitch + 0u;
+        coopStoreT(t30, &partial[o30], pitch);
+    }
+    if FM > 2u && FN > 1u {
+        let t31 = s31 + c31;
+        let o31 = corner + 48u * pitch + 16u;
+        coopStoreT(t31, &partial[o31], pitch);
+    }
+}
