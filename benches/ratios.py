@@ -120,7 +120,7 @@ def compare(ours, peers, asked, verdicts):
     for key in sorted(ours, key=lambda k: (k[0], k[1], k[2])):
         case, precision, rank = key
         mine = {mode: methods for mode, methods in ours[key].items() if mode != "sweep"}
-        theirs = peers.get((case, PRECISIONS[precision], rank), {})
+        theirs = peers.get((case, PRECISIONS.get(precision), rank), {})
         method = choose(mine, asked) if mine else None
         modes = [mode for mode in mine if method in mine[mode] and theirs.get(mode)]
         if not modes:
@@ -170,7 +170,7 @@ def compare(ours, peers, asked, verdicts):
 def compare_sweeps(ours, peers, verdicts):
     for key in sorted(ours):
         case, precision, rank = key
-        theirs = peers.get((case, PRECISIONS[precision], rank), {}).get("sweep", {})
+        theirs = peers.get((case, PRECISIONS.get(precision), rank), {}).get("sweep", {})
         for method, row in ours[key].get("sweep", {}).items():
             line = f"{case:>14} {precision:>9} {rank:>5} {row['resolved']:>8} {seconds(row) * 1e3:>10.3f} ms a CP-ALS sweep"
             if theirs:
@@ -200,7 +200,7 @@ def compare_errors(ours, peers, asked, verdicts):
         if precision == "float32":
             verdicts.hold(f"{name}: error {error:.1e}, at most {LARGEST_ERROR:.0e}", error <= LARGEST_ERROR)
         if precision == "fast":
-            theirs = peers.get((case, PRECISIONS[precision], rank), {})
+            theirs = peers.get((case, PRECISIONS.get(precision), rank), {})
             errors = [float(row["error"]) for mode in mine for row in theirs.get(mode, {}).values() if row["error"]]
             if errors:
                 what = f"{name}: error {error:.1e}, at most 1.5 x {max(errors):.1e} (TF32)"

@@ -14,10 +14,11 @@ const SAMPLES: (usize, usize) = (8, 64);
 
 /// Dims of a case: `cube1024`, `160^4` or `401x201x5x501`.
 pub fn dims(case: &str) -> Result<Vec<usize>, AnyError> {
+    let number = |text: &str| text.parse::<usize>().map_err(|error| format!("case {case}: {text:?}: {error}"));
     let parsed = match (case.strip_prefix("cube"), case.split_once('^')) {
-        (Some(dim), _) => vec![dim.parse()?; 3],
-        (_, Some((dim, order))) => vec![dim.parse()?; order.parse()?],
-        _ => case.split('x').map(str::parse).collect::<Result<_, _>>()?,
+        (Some(dim), _) => vec![number(dim)?; 3],
+        (_, Some((dim, order))) => vec![number(dim)?; number(order)?.min(polyad::MAX_ORDER + 1)],
+        _ => case.split('x').map(number).collect::<Result<_, _>>()?,
     };
     Ok(Shape::new(&parsed)?.to_vec())
 }

@@ -109,8 +109,17 @@ struct Bench<'a> {
     start: Instant,
 }
 
-fn main() -> Result<(), AnyError> {
-    let args = Args::parse();
+fn main() -> std::process::ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), AnyError> {
     // What cannot be read is said before anything is measured.
     args.methods().iter().try_for_each(|m| args.plan_options(m).map(drop))?;
     args.cases().iter().try_for_each(|c| case::dims(c).map(drop))?;
@@ -145,7 +154,7 @@ fn main() -> Result<(), AnyError> {
         }
         timer = Some(clock);
     }
-    let bench = Bench { args: &args, device, timer, roofline, start };
+    let bench = Bench { args, device, timer, roofline, start };
     for case in args.cases() {
         match args.dtype {
             Dtype::F32 => bench.case::<f32>(case)?,

@@ -80,7 +80,7 @@ impl Report {
         let Row { rank, mode, method, resolved, seconds, runs, error, scratch } = row;
         let share = share.map_or(String::new(), |share| format!("{share:.4}"));
         self.write(&format!(
-            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.5},{gbs:.2},{share},{error:.3e},{scratch},{runs},{},,,,",
+            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.4e},{gbs:.4e},{share},{error:.3e},{scratch},{runs},{},,,,",
             self.limits()
         ))
     }
