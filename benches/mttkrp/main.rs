@@ -1,0 +1,273 @@
+//! Times every MTTKRP method on one device over named cases, against the measured limits of the device, and checks
+//! every result on the way. README.md beside this folder says what the columns mean.
+//!
+//! `cargo bench --bench mttkrp -- --case cube1024,160^4 --ranks 16,64 --methods auto,gemm,tile:8 --csv out.csv`
+
+mod als;
+mod case;
+mod report;
+mod roofline;
+mod timer;
+
+use clap::Parser;
+use ndarray::Array2;
+use polyad::plan::{MttkrpPlan, PlanOptions};
+use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
+use report::{Report, Row};
+use roofline::Roofline;
+use std::time::Instant;
+use timer::{Effort, Timed, Timer};
+
+pub type AnyError = Box<dyn std::error::Error>;
+
+#[derive(Parser)]
+struct Args {
+    /// Cases: cubeN, D^ORDER or AxBxC, or all (cube1024, 160^4, 401x201x5x501, 60^5, 48x4800x4800, 2000x50x50).
+    #[arg(long, visible_alias = "dims", default_value = "128x128x128", value_delimiter = ',')]
+    case: Vec<String>,
+    /// Ranks, or all.
+    #[arg(long, default_value = "32", value_delimiter = ',')]
+    ranks: Vec<String>,
+    /// Modes; all by default.
+    #[arg(long, value_delimiter = ',')]
+    modes: Vec<usize>,
+    /// Methods by name, TILE as tile:TAU or tile:TAU:F; `none` for no MTTKRP.
+    #[arg(long, default_value = "auto,elem,slice,tile:1,tile:2,tile:4,tile:8,gemm", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// Time CP-ALS sweeps with the default method at these ranks.
+    #[arg(long, value_delimiter = ',')]
+    als: Vec<usize>,
+    #[arg(long, default_value = "f32")]
+    dtype: Dtype,
+    /// What products of f32 numbers may be rounded to.
+    #[arg(long, default_value = "float32")]
+    precision: String,
+    /// cpu, gpu or a part of an adapter's name.
+    #[arg(long, default_value = "gpu")]
+    device: String,
+    /// Measured time of each row.
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Time before it, in which clocks come up.
+    #[arg(long, default_value_t = 0.3)]
+    warm_up: f64,
+    /// No row is started after this many seconds.
+    #[arg(long)]
+    budget: Option<f64>,
+    /// CSV file to append to.
+    #[arg(long)]
+    csv: Option<std::path::PathBuf>,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Args {
+    fn effort(&self) -> Effort {
+        Effort { warm_up: self.warm_up, seconds: self.seconds }
+    }
+
+    fn cases(&self) -> Vec<&str> {
+        if self.case == ["all"] { case::CASES.into() } else { self.case.iter().map(String::as_str).collect() }
+    }
+
+    fn ranks(&self) -> Result<Vec<usize>, AnyError> {
+        if self.ranks == ["all"] {
+            return Ok(case::RANKS.into());
+        }
+        Ok(self.ranks.iter().map(|r| r.parse()).collect::<Result<_, _>>()?)
+    }
+
+    fn methods(&self) -> &[String] {
+        if self.methods == ["none"] { &[] } else { &self.methods }
+    }
+
+    /// A method's name, with TILE's tau and column block, as options of a plan.
+    fn plan_options(&self, method: &str) -> Result<PlanOptions, AnyError> {
+        let mut parts = method.split(':');
+        let mut options = PlanOptions::default().dtype(self.dtype).method(parts.next().unwrap_or_default().parse()?);
+        if let Some(tau) = parts.next() {
+            options = options.tile(tau.parse()?);
+        }
+        if let Some(f) = parts.next() {
+            options = options.column_block(f.parse()?);
+        }
+        // Plans have no precision to choose yet: float32 is what all methods do.
+        if self.precision != "float32" {
+            return Err(format!("precision {}: no method has it", self.precision).into());
+        }
+        Ok(options)
+    }
+}
+
+/// A device with its clock and its limits.
+struct Bench<'a> {
+    args: &'a Args,
+    device: Device,
+    timer: Option<Timer>,
+    roofline: Option<Roofline>,
+    start: Instant,
+}
+
+fn main() -> std::process::ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), AnyError> {
+    // What cannot be read is said before anything is measured.
+    args.methods().iter().try_for_each(|m| args.plan_options(m).map(drop))?;
+    args.cases().iter().try_for_each(|c| case::dims(c).map(drop))?;
+    let device = match args.device.as_str() {
+        "cpu" => Device::Cpu(Cpu::new()),
+        "gpu" => Device::Gpu(Gpu::new()?),
+        name => Device::Gpu(Gpu::builder().adapter_name(name).build()?),
+    };
+    let start = Instant::now();
+    println!("# {} | command: {}", device.name(), std::env::args().skip(1).collect::<Vec<_>>().join(" "));
+    println!(
+        "# flop model 2 N R, N entries; GB/s counts the tensor once; error against f64 on sampled rows and columns"
+    );
+    let (mut timer, mut roofline) = (None, None);
+    if let Device::Gpu(gpu) = &device {
+        let clock = Timer::new(gpu);
+        if args.dtype == Dtype::F64 && !gpu.caps().f64 {
+            return Err(format!("{} lacks f64", gpu.name()).into());
+        }
+        let dtypes = if gpu.caps().f64 { vec![Dtype::F32, Dtype::F64] } else { vec![Dtype::F32] };
+        for dtype in dtypes {
+            let measured = Roofline::measure(gpu, &clock, dtype, args.effort())?;
+            println!(
+                "# roofline: read {:.1} GB/s ({} MiB), multiply-add {:.3} TFLOP/s {dtype}",
+                measured.read / 1e9,
+                measured.bytes >> 20,
+                measured.flops / 1e12
+            );
+            if dtype == args.dtype {
+                roofline = Some(measured);
+            }
+        }
+        timer = Some(clock);
+    }
+    let bench = Bench { args, device, timer, roofline, start };
+    for case in args.cases() {
+        match args.dtype {
+            Dtype::F32 => bench.case::<f32>(case)?,
+            Dtype::F64 => bench.case::<f64>(case)?,
+        }
+    }
+    println!("# {:.0} s in all", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+impl Bench<'_> {
+    fn time_is_up(&self) -> bool {
+        self.args.budget.is_some_and(|budget| self.start.elapsed().as_secs_f64() > budget)
+    }
+
+    fn case<T: Real>(&self, case: &str) -> Result<(), AnyError> {
+        if self.time_is_up() {
+            println!("# {case} skipped: time is up");
+            return Ok(());
+        }
+        let args = self.args;
+        let dims = case::dims(case)?;
+        let report = Report {
+            csv: args.csv.clone(),
+            device: self.device.name(),
+            case: case.into(),
+            dims: dims.clone(),
+            dtype: args.dtype,
+            precision: if args.dtype == Dtype::F64 { "f64".into() } else { args.precision.clone() },
+            roofline: self.roofline,
+        };
+        report.head();
+        let start = Instant::now();
+        let x = case::random::<T>(&dims, 1)?;
+        let made = start.elapsed().as_secs_f64();
+        if !args.methods().is_empty() {
+            let xd = match self.device.upload_tensor(x.view()) {
+                Ok(xd) => xd,
+                Err(error) => {
+                    println!("# {case} skipped: {error}");
+                    return Ok(());
+                }
+            };
+            println!("# tensor made in {made:.2} s, uploaded in {:.2} s", start.elapsed().as_secs_f64() - made);
+            for rank in args.ranks()? {
+                let factors = case::factors::<T>(&dims, rank)?;
+                let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+                let u = self.device.upload_factors(None, &views)?;
+                let all: Vec<usize> = (0..dims.len()).collect();
+                for &mode in if args.modes.is_empty() { &all } else { &args.modes } {
+                    if mode >= dims.len() || self.time_is_up() {
+                        println!(
+                            "{rank:>5} {mode:>5} skipped: {}",
+                            if mode < dims.len() { "time is up" } else { "no such mode" }
+                        );
+                        continue;
+                    }
+                    let exact = case::Exact::new(&x, &factors, mode)?;
+                    for method in args.methods() {
+                        if let Err(error) = self.row(&report, &xd, &u, &exact, (rank, mode, method)) {
+                            println!("{rank:>5} {mode:>5} {method:>11} {error}");
+                        }
+                    }
+                }
+            }
+        }
+        for &rank in &args.als {
+            let run = || als::run(&report, &self.device, &x, rank, "auto", args.plan_options("auto")?);
+            match if self.time_is_up() { Err("time is up".into()) } else { run() } {
+                Ok(()) => {}
+                Err(error) => println!("{rank:>5} sweep {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn row<T: Real>(
+        &self,
+        report: &Report,
+        x: &DeviceTensor<'_, T>,
+        u: &DeviceFactors<T>,
+        exact: &case::Exact,
+        (rank, mode, method): (usize, usize, &str),
+    ) -> Result<(), AnyError> {
+        let options = self.args.plan_options(method)?;
+        let plan = MttkrpPlan::new(&report.dims, mode, rank, &options, self.device.caps())?;
+        let mut g = Array2::zeros((report.dims[mode], rank));
+        self.device.mttkrp_into(&plan, x, u, g.view_mut())?;
+        let Timed { seconds, runs } = self.time(&plan, x, u, &mut g)?;
+        let (error, scratch, resolved) = (exact.relative_error(&g), plan.total_scratch_bytes(), plan.method().name());
+        report.row(&Row { rank, mode, method, resolved, seconds, runs, error, scratch })
+    }
+
+    /// On a GPU whole recordings, back to back; elsewhere calls.
+    fn time<T: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &DeviceTensor<'_, T>,
+        u: &DeviceFactors<T>,
+        g: &mut Array2<T>,
+    ) -> Result<Timed, AnyError> {
+        if let (Device::Gpu(gpu), DeviceTensor::Gpu(x), DeviceFactors::Gpu(u), Some(timer)) =
+            (&self.device, x, u, &self.timer)
+        {
+            let out = gpu.output::<T>(plan)?;
+            return self.args.effort().median(|repeats| {
+                timer
+                    .seconds(|encoder| (0..repeats).try_for_each(|_| Ok(gpu.record_mttkrp(encoder, plan, x, u, &out)?)))
+            });
+        }
+        self.args.effort().median(|repeats| {
+            let call = |_| Ok(self.device.mttkrp_into(plan, x, u, g.view_mut())?.compute.as_secs_f64());
+            (0..repeats).map(call).sum::<Result<f64, AnyError>>()
+        })
+    }
+}
