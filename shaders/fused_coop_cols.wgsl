@@ -24,6 +24,8 @@ const VEC: u32 = 4u; // @spec
 const WG: u32 = SM * SN * LANES;
 const FM: u32 = BM / SM / 16u; // fragments of a subgroup along m: 1, 2 or 4
 const FN: u32 = BN / SN / 16u; // and along n: 1 or 2
+const HAS_11: bool = FM > 1u && FN > 1u;
+const HAS_31: bool = FM > 2u && FN > 1u;
 
 struct FusedParams {
     rows: u32,
@@ -148,7 +150,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 xh[kk * PX + m4] = Half(value);
             }
         }
-        for (var at = li; at < BK * BN / 4u; at += WG) {
+        for (var step = 0u; step < BK * BN / 4u / WG; step++) { // @unroll
+            let at = li + step * WG;
             let kk = at / (BN / 4u);
             let c4 = at % (BN / 4u);
             let value = khatri_rao(k0 + kk, c0 + c4, end);
@@ -194,19 +197,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 if FM > 1u {
                     c10 = coopMultiplyAdd(a1, d0, c10);
                 }
-                if FM > 1u && FN > 1u {
+                if HAS_11 {
                     c11 = coopMultiplyAdd(a1, d1, c11);
                 }
                 if FM > 2u {
                     c20 = coopMultiplyAdd(a2, d0, c20);
                 }
-                if FM > 2u && FN > 1u {
+                if HAS_31 {
                     c21 = coopMultiplyAdd(a2, d1, c21);
                 }
                 if FM > 2u {
                     c30 = coopMultiplyAdd(a3, d0, c30);
                 }
-                if FM > 2u && FN > 1u {
+                if HAS_31 {
                     c31 = coopMultiplyAdd(a3, d1, c31);
                 }
                 let e0 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 0u], PX);
@@ -221,7 +224,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 if FM > 1u {
                     c10 = coopMultiplyAdd(e1, b0, c10);
                 }
-                if FM > 1u && FN > 1u {
+                if HAS_11 {
                     c11 = coopMultiplyAdd(e1, b1, c11);
                 }
                 var e2 = coop_mat16x16<f16, A>();
@@ -231,7 +234,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 if FM > 2u {
                     c20 = coopMultiplyAdd(e2, b0, c20);
                 }
-                if FM > 2u && FN > 1u {
+                if HAS_31 {
                     c21 = coopMultiplyAdd(e2, b1, c21);
                 }
                 var e3 = coop_mat16x16<f16, A>();
@@ -241,7 +244,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 if FM > 2u {
                     c30 = coopMultiplyAdd(e3, b0, c30);
                 }
-                if FM > 2u && FN > 1u {
+                if HAS_31 {
                     c31 = coopMultiplyAdd(e3, b1, c31);
                 }
             }
@@ -252,19 +255,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if FM > 1u {
                 c10 = coopMultiplyAdd(a1, b0, c10);
             }
-            if FM > 1u && FN > 1u {
+            if HAS_11 {
                 c11 = coopMultiplyAdd(a1, b1, c11);
             }
             if FM > 2u {
                 c20 = coopMultiplyAdd(a2, b0, c20);
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 c21 = coopMultiplyAdd(a2, b1, c21);
             }
             if FM > 2u {
                 c30 = coopMultiplyAdd(a3, b0, c30);
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 c31 = coopMultiplyAdd(a3, b1, c31);
             }
         }
@@ -286,10 +289,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if FM > 1u {
                 c10 = coop_mat16x16<f32, C>();
             }
-            if FM > 1u && FN > 1u {
+            if HAS_11 {
                 s11 = s11 + c11;
             }
-            if FM > 1u && FN > 1u {
+            if HAS_11 {
                 c11 = coop_mat16x16<f32, C>();
             }
             if FM > 2u {
@@ -298,10 +301,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if FM > 2u {
                 c20 = coop_mat16x16<f32, C>();
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 s21 = s21 + c21;
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 c21 = coop_mat16x16<f32, C>();
             }
             if FM > 2u {
@@ -310,10 +313,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if FM > 2u {
                 c30 = coop_mat16x16<f32, C>();
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 s31 = s31 + c31;
             }
-            if FM > 2u && FN > 1u {
+            if HAS_31 {
                 c31 = coop_mat16x16<f32, C>();
             }
         }
@@ -333,7 +336,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         let o10 = corner + 16u * pitch + 0u;
         coopStoreT(t10, &partial[o10], pitch);
     }
-    if FM > 1u && FN > 1u {
+    if HAS_11 {
         let t11 = s11 + c11;
         let o11 = corner + 16u * pitch + 16u;
         coopStoreT(t11, &partial[o11], pitch);
@@ -343,7 +346,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         let o20 = corner + 32u * pitch + 0u;
         coopStoreT(t20, &partial[o20], pitch);
     }
-    if FM > 2u && FN > 1u {
+    if HAS_31 {
         let t21 = s21 + c21;
         let o21 = corner + 32u * pitch + 16u;
         coopStoreT(t21, &partial[o21], pitch);
@@ -353,7 +356,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         let o30 = corner + 48u * pitch + 0u;
         coopStoreT(t30, &partial[o30], pitch);
     }
-    if FM > 2u && FN > 1u {
+    if HAS_31 {
         let t31 = s31 + c31;
         let o31 = corner + 48u * pitch + 16u;
         coopStoreT(t31, &partial[o31], pitch);

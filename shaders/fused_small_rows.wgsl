@@ -1,20 +1,21 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, WG invocations along k, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load, ALIGNED 1 if four neighbouring k share all but the last index
-//! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
-//! Order      each invocation sums every (WG * VEC)-th group of its piece, then 4 groups of 32, then a chain of 32: repeatable
+//! Spec       ORDER 1..=8, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
+//! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
+//! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
-const WG: u32 = 128u; // @spec
+const KL: u32 = 32u; // @spec
+const ML: u32 = 4u; // @spec
 const TM: u32 = 8u; // @spec
 const RV: u32 = 1u; // @spec
 const VEC: u32 = 4u; // @spec
-const ALIGNED: u32 = 1u; // @spec
-const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
+const WG: u32 = KL * ML;
+const BK: u32 = 4u * KL;
 
 struct FusedParams {
     rows: u32,
@@ -43,7 +44,8 @@ struct FusedParams {
 @group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
-var<workgroup> sums: array<Vec, WG>;
+var<workgroup> bs: array<Vec, RV * BK>; // (RV, 4, KL): the e-th k of every invocation side by side
+var<workgroup> sums: array<Vec, WG>; // (ML, KL)
 
 // Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
 fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
@@ -65,13 +67,37 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
+// X of row i at this invocation's four k of a block: neighbours, or KL apart where rows are not whole vec4s.
+fn load(i: u32, k0: u32, lane: u32) -> Vec {
+    if VEC == 4u {
+        let at = min(k0 + lane * 4u, p.reduction - 4u);
+        return x4[(start(at) + i * p.right) / 4u];
+    }
+    var value = Vec(0);
+    for (var e = 0u; e < 4u; e++) { // @unroll
+        let at = min(k0 + e * KL + lane, p.reduction - 1u);
+        value[e] = x1[start(at) + i * p.right];
+    }
+    return value;
+}
+
+// Where k lies in row 0.
+fn start(k: u32) -> u32 {
+    // A mode with nothing left of it needs no division.
+    if p.right == p.reduction {
+        return k;
+    }
+    return k + (k / p.right) * (p.rows - 1u) * p.right;
+}
+
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
     let id = wg.y * p.grid_x + wg.x;
     if id >= p.m_tiles * p.pieces {
         return;
     }
-    let row0 = (id % p.m_tiles) * TM;
+    let lane = li % KL;
+    let row0 = (id % p.m_tiles) * (ML * TM) + (li / KL) * TM;
     let piece = id / p.m_tiles;
     let c0 = p.column0 / 4u + wg.z * RV;
     let end = min((piece + 1u) * p.piece, p.reduction);
@@ -79,89 +105,41 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     for (var i = 0u; i < TM * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
-    for (var k = piece * p.piece + li * VEC; k < end; k += WG * VEC) {
-        // A mode with nothing left of it needs no division.
-        var at = k;
-        if p.right < p.reduction {
-            at += (k / p.right) * (p.rows - 1u) * p.right;
+    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+        var value: array<Vec, TM>;
+        for (var m = 0u; m < TM; m++) { // @unroll
+            value[m] = load(min(row0 + m, p.rows - 1u), k0, lane);
         }
-        if VEC == 4u {
-            var value: array<Vec, TM>;
-            for (var m = 0u; m < TM; m++) { // @unroll
-                value[m] = x4[(at + min(row0 + m, p.rows - 1u) * p.right) / 4u];
+        for (var at = li; at < BK * RV; at += WG) {
+            let kk = at / RV;
+            var place = kk;
+            if VEC == 4u {
+                place = (kk % 4u) * KL + kk / 4u;
             }
-            for (var v = 0u; v < RV; v++) { // @unroll
-                let c = min(c0 + v, p.stride4 - 1u);
-                var b: array<Vec, 4>;
-                if ALIGNED == 1u {
-                    // Four neighbours differ in the last index only.
-                    let dim = p.dims[LAST / 4u][LAST % 4u];
-                    let q = k / dim;
-                    let first = (p.row0[LAST / 4u][LAST % 4u] + k - q * dim) * p.stride4 + c;
-                    let before = prefix(q, c);
-                    for (var e = 0u; e < 4u; e++) { // @unroll
-                        b[e] = before * factors[first + e * p.stride4];
-                    }
-                } else {
-                    for (var e = 0u; e < 4u; e++) { // @unroll
-                        b[e] = khatri_rao(k + e, c, end);
-                    }
-                }
+            bs[(at % RV) * BK + place] = khatri_rao(k0 + kk, c0 + at % RV, end);
+        }
+        workgroupBarrier();
+        for (var v = 0u; v < RV; v++) { // @unroll
+            for (var e = 0u; e < 4u; e++) { // @unroll
+                let b = bs[v * BK + e * KL + lane];
                 for (var m = 0u; m < TM; m++) { // @unroll
-                    for (var e = 0u; e < 4u; e++) { // @unroll
-                        acc[m * RV + v] += value[m][e] * b[e];
-                    }
-                }
-            }
-        } else {
-            var value: array<Real, TM>;
-            for (var m = 0u; m < TM; m++) { // @unroll
-                value[m] = x1[at + min(row0 + m, p.rows - 1u) * p.right];
-            }
-            for (var v = 0u; v < RV; v++) { // @unroll
-                let b = khatri_rao(k, min(c0 + v, p.stride4 - 1u), end);
-                for (var m = 0u; m < TM; m++) { // @unroll
-                    acc[m * RV + v] += value[m] * b;
+                    acc[m * RV + v] += value[m][e] * b;
                 }
             }
         }
+        workgroupBarrier();
     }
-    // Across invocations, one vec4 of the tile at a time.
+    // Across the invocations of a row, one vec4 of the tile at a time.
     for (var o = 0u; o < TM * RV; o++) { // @unroll
         sums[li] = acc[o];
         workgroupBarrier();
-        if li < 32u {
+        if lane == 0u {
             var sum = sums[li];
-            for (var lane = li + 32u; lane < WG; lane += 32u) {
-                sum += sums[lane];
-            }
-            sums[li] = sum;
-        }
-        workgroupBarrier();
-        if li == 0u {
-            var sum = sums[0];
-            for (var lane = 1u; lane < min(WG, 32u); lane++) {
-                sum += sums[lane];
+            for (var l = 1u; l < KL; l++) {
+                sum += sums[li + l];
             }
             partial[(piece * p.partial_rows + row0 + o / RV) * p.partial_stride4 + wg.z * RV + o % RV] = sum;
         }
         workgroupBarrier();
     }
-}
-
-// Product of the rows of all other modes but the last of them, at position q over those.
-fn prefix(q: u32, c: u32) -> Vec {
-    var value = Vec(1);
-    var rest = q;
-    for (var s = 2u; s < ORDER; s++) {
-        let slot = ORDER - 1u - s;
-        var i = rest;
-        if slot > 0u {
-            let dim = p.dims[slot / 4u][slot % 4u];
-            rest = rest / dim;
-            i -= rest * dim;
-        }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-    }
-    return value;
 }

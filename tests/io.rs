@@ -408,6 +408,23 @@ fn links_and_devices_stay() {
     assert!(write_matrix("/dev/null", array![[1.0f64]].view()).is_err());
 }
 
+/// A device may never end and a pipe may never begin: neither is opened.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    let dir = Folder::new();
+    let pipe = dir.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [Path::new("/dev/zero"), &pipe] {
+        let expected = format!("{}: is not a regular file", path.display());
+        assert_eq!(TensorFile::open(path).unwrap_err().to_string(), expected);
+        assert_eq!(read_ktensor::<f64>(path).unwrap_err().to_string(), expected);
+        assert_eq!(read_vector::<f64>(path).unwrap_err().to_string(), expected);
+    }
+    let error = TensorFile::open(dir.0.path()).unwrap_err().to_string();
+    assert!(error.ends_with(": is a directory, not a file"), "{error}");
+}
+
 #[test]
 fn non_finite_entries_are_found_in_row_major_order() {
     let first = |x: &ArrayD<f64>| first_non_finite(x.view()).map(|(i, _)| i);

@@ -92,11 +92,7 @@ impl Args {
         if let Some(f) = parts.next() {
             options = options.column_block(f.parse()?);
         }
-        // Plans have no precision to choose yet: float32 is what all methods do.
-        if self.precision != "float32" {
-            return Err(format!("precision {}: no method has it", self.precision).into());
-        }
-        Ok(options)
+        Ok(options.precision(self.precision.parse()?))
     }
 }
 

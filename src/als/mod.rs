@@ -144,7 +144,8 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, warnings })
 }
 
-/// The model with its components in order of falling weight, equal ones as they were.
+/// The model with its components in order of falling weight, equal ones as they were. Columns stay as they were solved
+/// for: `CpTensor::arrange` would scale them to unit norm a second time, in T.
 fn by_weight<T: Real>(weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));

@@ -196,10 +196,29 @@ enum Format {
     Text,
 }
 
+/// Opens a file for reading; with its length. Only a regular file: a device may never end, a pipe may never begin, and
+/// neither can be read twice.
+fn open(path: &Path) -> Result<(File, u64)> {
+    // Before opening it, which waits for a writer if it is a pipe.
+    regular(path, &at(path, std::fs::metadata(path))?)?;
+    let file = at(path, File::open(path))?;
+    let bytes = at(path, file.metadata())?.len();
+    Ok((file, bytes))
+}
+
+/// Errors unless it is a regular file.
+fn regular(path: &Path, meta: &std::fs::Metadata) -> Result<()> {
+    match meta {
+        meta if meta.is_file() => Ok(()),
+        meta if meta.is_dir() => Err(Error::io(path, "is a directory, not a file")),
+        _ => Err(Error::io(path, "is not a regular file")),
+    }
+}
+
 /// Tells the format from the first bytes.
 fn probe(path: &Path) -> Result<Format> {
     let mut magic = Vec::new();
-    let file = at(path, File::open(path))?;
+    let (file, _) = open(path)?;
     at(path, file.take(npy::MAGIC.len() as u64).read_to_end(&mut magic))?;
     match magic.as_slice() {
         [] => Err(Error::format(path, "the file is empty")),
@@ -211,8 +230,7 @@ fn probe(path: &Path) -> Result<Format> {
 }
 
 fn read_npy_header(path: &Path) -> Result<(File, Header)> {
-    let file = at(path, File::open(path))?;
-    let total = at(path, file.metadata())?.len();
+    let (file, total) = open(path)?;
     let header = Header::read(path, &mut BufReader::new(&file), total)?;
     Ok((file, header))
 }

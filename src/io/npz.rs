@@ -17,8 +17,7 @@ pub(super) fn with_entry<R>(
     name: Option<&str>,
     work: impl FnOnce(&Path, &str, Header, &mut dyn Read) -> Result<R>,
 ) -> Result<R> {
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let file_bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
+    let (file, file_bytes) = super::open(path)?;
     let zip_fault = |e: zip::result::ZipError| Error::format(path, format!("not a readable .npz archive: {e}"));
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(zip_fault)?;
     let index = choose(path, &archive, name)?;

@@ -45,9 +45,10 @@ impl Drop for Staged {
 /// because a rename would replace them.
 fn resolve(path: &Path) -> Result<PathBuf> {
     match fs::metadata(path) {
-        Ok(meta) if meta.is_file() => fs::canonicalize(path).map_err(|e| Error::io(path, e)),
-        Ok(meta) if meta.is_dir() => Err(Error::io(path, "is a directory, not a file")),
-        Ok(_) => Err(Error::io(path, "is not a regular file")),
+        Ok(meta) => {
+            super::regular(path, &meta)?;
+            fs::canonicalize(path).map_err(|e| Error::io(path, e))
+        }
         Err(_) if path.file_name().is_none() => Err(Error::io(path, "is not a file name")),
         Err(_) => Ok(path.into()),
     }

@@ -33,9 +33,7 @@ pub(super) struct Words<'a> {
 
 impl<'a> Words<'a> {
     pub fn open(path: &'a Path) -> Result<Self> {
-        let io = |e| Error::io(path, e);
-        let file = File::open(path).map_err(io)?;
-        let file_bytes = file.metadata().map_err(io)?.len();
+        let (file, file_bytes) = super::open(path)?;
         let reader = BufReader::with_capacity(1 << 16, file);
         Ok(Self { path, reader, file_bytes, word: Vec::new(), line: 1, held: false })
     }

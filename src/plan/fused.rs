@@ -17,8 +17,6 @@ struct View {
     cols: bool,
     /// Whole vec4s of X: 4, else 1.
     vec: u32,
-    /// Four neighbouring k differ in the last other index only.
-    aligned: u32,
 }
 
 impl View {
@@ -30,9 +28,7 @@ impl View {
         let right = if rows == 1 { reduction } else { right };
         let cols = right == 1 && rows > 1;
         let vec = if (if cols { rows } else { right }).is_multiple_of(4) { 4 } else { 1 };
-        let last = (0..slab.dims.len()).rev().find(|&m| m != mode).map_or(1, |m| slab.dims[m]);
-        let aligned = u32::from(vec == 4 && last.is_multiple_of(4));
-        Self { rows, reduction, right, cols, vec, aligned }
+        Self { rows, reduction, right, cols, vec }
     }
 }
 
@@ -102,19 +98,18 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),
             }
         } else {
-            let (vec, aligned) = (view.vec, view.aligned);
-            consts.extend([("WG", small.wg), ("TM", small.tm), ("RV", rv), ("VEC", vec), ("ALIGNED", aligned)]);
+            consts.extend([("KL", small.kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv), ("VEC", view.vec)]);
             Kernel {
                 spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
-                bm: small.tm as usize,
+                bm: (small.ml * small.tm) as usize,
                 bn: 4 * rv as usize,
-                step: (small.wg * vec) as usize,
+                step: 4 * small.kl as usize,
                 along_z: true,
                 f16: false,
                 groups,
                 chain: |kernel, piece| {
-                    let (wg, vec) = (kernel.constant("WG"), kernel.constant("VEC"));
-                    piece.div_ceil(wg * vec) * vec + wg.div_ceil(32) + 32
+                    let lanes = kernel.constant("KL");
+                    piece.div_ceil(4 * lanes) * 4 + lanes
                 },
             }
         };

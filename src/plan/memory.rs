@@ -9,7 +9,7 @@ use crate::{Dtype, Error, Result, Shape};
 /// use polyad::{plan::slabs, Dtype, Shape};
 /// let cut = slabs(&Shape::new(&[2, 5, 4]).unwrap(), Dtype::F32, 64).unwrap();
 /// assert_eq!(cut.len(), 4);
-/// assert_eq!((cut[1].start, &cut[1].dims[..], &cut[1].offsets[..]), (12, &[1, 2, 4][..], &[0, 3, 0][..]));
+/// assert_eq!((cut[1].start, &cut[1].dims[..], &cut[1].offsets[..]), (8, &[1, 3, 4][..], &[0, 2, 0][..]));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

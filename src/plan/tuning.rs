@@ -30,9 +30,10 @@ pub(super) const GEMM_TILE: [(&str, u32); 5] = [("BM", 64), ("BN", 64), ("BK", 1
 pub(super) struct FusedSmall {
     /// vec4s of ranks of an invocation.
     pub rv: u32,
-    /// Rows of an invocation and invocations of a workgroup (X contiguous along the reduction).
+    /// Rows of an invocation, invocations along the reduction and along the mode (X contiguous along the reduction).
     pub tm: u32,
-    pub wg: u32,
+    pub kl: u32,
+    pub ml: u32,
     /// Invocations of a workgroup, and k of each of them for a staged block of the Khatri-Rao product (last mode).
     pub cols_wg: u32,
     pub steps: u32,
@@ -53,10 +54,11 @@ pub(super) fn fused_small(width: usize, dtype: Dtype) -> Option<FusedSmall> {
     Some(FusedSmall {
         rv,
         tm: tm.min(if dtype == Dtype::F64 { 4 } else { 8 }),
-        wg: 128,
+        kl: 32,
+        ml: 4,
         cols_wg: 256,
         steps: 8,
-        groups: 2112,
+        groups: 1056,
     })
 }
 
@@ -82,18 +84,20 @@ pub(super) fn fused_f16(width: usize, cols: bool, split: bool, k: usize, caps: &
     }
     // One product needs half of the workgroup memory, so that BK may be twice as long.
     let deep = if split { 1 } else { 2 };
-    let (bm, bn, bk, sm, sn) = match (width, cols) {
-        (0..=16, false) => (64, 16, 64, 4, 1),
-        (0..=16, true) => (64, 16, 32 * deep, 2, 1),
-        (0..=32, _) => (64, 32, 32 * deep, 2, 2),
-        (0..=64, _) => (64, 64, 32 * deep, 2, 2),
-        _ => (128, 128, 32 * deep, 2, 4),
+    let table: &[(u32, u32, u32, u32, u32)] = match (width, cols) {
+        (0..=16, false) => &[(64, 16, 64, 4, 1)],
+        (0..=16, true) => &[(64, 16, 32 * deep, 2, 1)],
+        (0..=32, _) => &[(64, 32, 32 * deep, 2, 2)],
+        (0..=64, _) => &[(64, 64, 32 * deep, 2, 2)],
+        _ => &[(128, 128, 32 * deep, 2, 4), (64, 64, 32, 2, 2)],
     };
-    let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
-    let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
-    let invocations = sm * sn * caps.subgroup_size;
-    let fits = halves * 2 <= caps.max_workgroup_memory && invocations <= caps.max_workgroup_invocations;
-    fits.then_some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1056 })
+    let fits = |&&(bm, bn, bk, sm, sn): &&(u32, u32, u32, u32, u32)| {
+        let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
+        let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
+        halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
+    };
+    let &(bm, bn, bk, sm, sn) = table.iter().find(fits)?;
+    Some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1056 })
 }
 
 /// Tile of the fused register-tile kernels.

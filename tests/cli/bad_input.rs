@@ -134,6 +134,15 @@ fn bad_tensors() {
     ]);
 }
 
+#[cfg(unix)]
+#[test]
+fn devices_are_no_tensors() {
+    check(&[
+        ("info /dev/zero", INPUT, "/dev/zero: is not a regular file"),
+        ("decompose /dev/zero --rank 2 -o out", INPUT, "/dev/zero: is not a regular file"),
+    ]);
+}
+
 #[test]
 fn bad_factors_and_starts() {
     check(&[

@@ -1,5 +1,7 @@
 //! Adapters for tests: skipped without one, unless `POLYAD_REQUIRE_GPU=1` says there has to be one.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use polyad::{Gpu, wgpu};
 
 /// The best adapter, or `None` after saying that the test is skipped.

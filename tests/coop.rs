@@ -1,0 +1,132 @@
+//! The fused kernels on f16 matrix units. Where the adapter has none (Debian's lavapipe, say) the tests say so and pass;
+//! `tests/coop.sh` runs them on a software driver that has them.
+#![cfg(feature = "gpu")]
+
+mod common {
+    pub mod adapter;
+    #[path = "mod.rs"]
+    pub mod compare;
+}
+
+use common::adapter::gpu;
+use common::compare::{Numbers, Reference, share_of_bound};
+use ndarray::{Array1, Array2, ArrayD, ArrayView2};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions, Precision};
+use polyad::{Backend, Gpu};
+
+/// An adapter with matrix units, or `None` after saying that there is none.
+fn matrix_gpu() -> Option<Gpu> {
+    let gpu = gpu()?;
+    let has = gpu.caps().f16_matrix_units && gpu.caps().subgroup_size > 0;
+    if !has {
+        assert!(std::env::var("POLYAD_REQUIRE_COOP").is_err(), "{} has no f16 matrix units", gpu.name());
+        println!("skipped: {} has no f16 matrix units", gpu.name());
+    }
+    has.then_some(gpu)
+}
+
+struct Problem {
+    x: ArrayD<f32>,
+    weights: Array1<f32>,
+    factors: Vec<Array2<f32>>,
+}
+
+impl Problem {
+    fn new(dims: &[usize], rank: usize) -> Self {
+        let mut numbers = Numbers::new(dims.iter().product::<usize>() as u64 + rank as u64);
+        let factors = dims.iter().map(|&d| numbers.matrix(d, rank)).collect();
+        Self { x: numbers.tensor(dims), weights: numbers.vector(rank), factors }
+    }
+
+    /// Share of the float32 bound, and whether the fallback was taken.
+    fn share(&self, gpu: &Gpu, mode: usize, precision: Precision) -> (f64, bool) {
+        let views: Vec<ArrayView2<f32>> = self.factors.iter().map(|f| f.view()).collect();
+        let rank = self.weights.len();
+        let options = PlanOptions::default().method(Method::Fused).precision(precision);
+        let plan = MttkrpPlan::new(self.x.shape(), mode, rank, &options, gpu.caps()).unwrap();
+        assert!(plan.fallback().is_some(), "{plan}");
+        let x = gpu.upload_tensor(self.x.view()).unwrap();
+        let u = gpu.upload_factors(Some(self.weights.view()), &views).unwrap();
+        let mut g = Array2::from_elem((self.x.shape()[mode], rank), 7.0);
+        let time = gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap();
+        let reference = Reference::new(self.x.view(), Some(self.weights.view()), &views, mode);
+        let used = if time.fallback { plan.fallback().unwrap() } else { &plan };
+        (share_of_bound(g.view(), &reference, used.chain() as usize, self.x.ndim()), time.fallback)
+    }
+}
+
+const SHAPES: [&[usize]; 6] =
+    [&[40, 20, 24], &[33, 17, 19], &[3, 300, 1], &[130, 16, 20], &[1, 20, 16], &[6, 7, 8, 12]];
+
+#[test]
+fn three_products_keep_the_float32_bound() {
+    let Some(gpu) = matrix_gpu() else { return };
+    let (mut largest, mut cases) = (0.0f64, 0);
+    for dims in SHAPES {
+        for rank in [9, 17, 40, 70] {
+            // A software driver takes minutes for all of them.
+            if cases > 0 && gpu.caps().kind == polyad::plan::DeviceKind::Software && (dims.len() + rank) % 3 > 0 {
+                continue;
+            }
+            let problem = Problem::new(dims, rank);
+            for mode in 0..dims.len() {
+                if dims.iter().product::<usize>() / dims[mode] < 256 {
+                    continue;
+                }
+                let (share, fallback) = problem.share(&gpu, mode, Precision::Float32);
+                assert!(share <= 1.0 && !fallback, "{dims:?} mode {mode} R {rank}: {share}, fallback {fallback}");
+                (largest, cases) = (largest.max(share), cases + 1);
+            }
+        }
+    }
+    println!("three f16 products: {cases} cases, largest share of the float32 bound {largest:.3}");
+}
+
+/// The check bites: without the low parts (one product) the float32 bound is missed, and the error is that of f16.
+#[test]
+fn one_product_misses_the_float32_bound() {
+    let Some(gpu) = matrix_gpu() else { return };
+    let mut problem = Problem::new(&[32, 16, 24], 16);
+    // All of one sign and just off a f16 number, so that nothing averages out.
+    problem.x.fill(1.0 + 3.0 / 8192.0);
+    problem.factors.iter_mut().for_each(|f| f.mapv_inplace(f32::abs));
+    for mode in 0..3 {
+        assert!(problem.share(&gpu, mode, Precision::Float32).0 <= 1.0);
+        let (share, _) = problem.share(&gpu, mode, Precision::Fast);
+        assert!(share > 1.0 && share < 100.0, "mode {mode}: {share}");
+    }
+}
+
+#[test]
+fn any_magnitude_gives_the_float32_answer() {
+    let Some(gpu) = matrix_gpu() else { return };
+    for scale in [1e-30f32, 1e-4, 3e5, 1e30] {
+        let mut problem = Problem::new(&[20, 16, 24], 12);
+        problem.x.mapv_inplace(|v| v * scale);
+        let (share, fallback) = problem.share(&gpu, 1, Precision::Float32);
+        assert!(share <= 1.0 && !fallback, "X times {scale}: {share}");
+    }
+    let mut problem = Problem::new(&[20, 16, 24], 12);
+    for (r, scale) in [1e-6f32, 1e6, 1e-3].into_iter().enumerate() {
+        problem.factors.iter_mut().for_each(|f| f.column_mut(r * 4).mapv_inplace(|v| v * scale));
+    }
+    for mode in 0..3 {
+        let (share, fallback) = problem.share(&gpu, mode, Precision::Float32);
+        assert!(share <= 1.0 && !fallback, "columns of other norms, mode {mode}: {share}");
+    }
+}
+
+/// What f16 pairs cannot hold goes to the f32 kernels, and is right.
+#[test]
+fn a_range_too_wide_falls_back() {
+    let Some(gpu) = matrix_gpu() else { return };
+    let mut problem = Problem::new(&[20, 16, 24], 12);
+    problem.x.slice_mut(ndarray::s![3, .., 1..]).mapv_inplace(|v| v * 1e-12);
+    let (share, fallback) = problem.share(&gpu, 1, Precision::Float32);
+    assert!(share <= 1.0 && fallback, "{share}");
+    let mut problem = Problem::new(&[20, 16, 24], 12);
+    problem.factors[2][[5, 7]] = 1e-14;
+    let (share, fallback) = problem.share(&gpu, 1, Precision::Float32);
+    assert!(share <= 1.0 && fallback, "{share}");
+    assert!(!problem.share(&gpu, 2, Precision::Float32).1, "mode 2 does not read factor 2");
+}
