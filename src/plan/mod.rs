@@ -338,7 +338,7 @@ fn resolve(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> 
             return Ok((Method::Tile, reason));
         }
     }
-    Ok((Method::Gemm, "a matrix product does the work, and its scratch fits the device".into()))
+    Ok((Method::Gemm, "the fastest of the paper's four when its scratch fits the device".into()))
 }
 
 /// Folds a count of workgroups over x and y.
