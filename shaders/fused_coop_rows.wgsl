@@ -56,11 +56,12 @@ struct FusedParams {
 
 const PX: u32 = BK / 4u + 2u; // 8 halves more than a row: fewer bank conflicts
 const PB: u32 = BN / 4u + 2u;
-// High and low parts of X and of the Khatri-Rao rows; one part only without SPLIT.
+// High and low parts of X and of the Khatri-Rao rows; one part only without SPLIT. Every array is a multiple of 16
+// bytes, because fragments are loaded from addresses that have to be.
 var<workgroup> xh: array<Half, BM * PX>; // (BM, PX)
-var<workgroup> xl: array<Half, BM * PX * SPLIT + 1u>;
+var<workgroup> xl: array<Half, BM * PX * SPLIT + 2u>;
 var<workgroup> bh: array<Half, BK * PB>; // (BK, PB)
-var<workgroup> bl: array<Half, BK * PB * SPLIT + 1u>;
+var<workgroup> bl: array<Half, BK * PB * SPLIT + 2u>;
 
 // The leading 11 bits, by masking: a rounded conversion there and back would be folded away.
 fn high(v: Vec) -> Vec {

@@ -16,6 +16,9 @@ const RV: u32 = 1u; // @spec
 const VEC: u32 = 4u; // @spec
 const WG: u32 = KL * ML;
 const BK: u32 = 4u * KL;
+// Rows of bs are shifted against each other, so that neighbours in k and in r lie in different banks.
+const PE: u32 = KL + 1u;
+const PV: u32 = 4u * PE;
 
 struct FusedParams {
     rows: u32,
@@ -44,7 +47,7 @@ struct FusedParams {
 @group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
-var<workgroup> bs: array<Vec, RV * BK>; // (RV, 4, KL): the e-th k of every invocation side by side
+var<workgroup> bs: array<Vec, RV * PV>; // (RV, 4, KL + 1): the e-th k of every invocation side by side
 var<workgroup> sums: array<Vec, WG>; // (ML, KL)
 
 // Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
@@ -112,16 +115,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         }
         for (var at = li; at < BK * RV; at += WG) {
             let kk = at / RV;
-            var place = kk;
+            var place = (kk / KL) * PE + kk % KL;
             if VEC == 4u {
-                place = (kk % 4u) * KL + kk / 4u;
+                place = (kk % 4u) * PE + kk / 4u;
             }
-            bs[(at % RV) * BK + place] = khatri_rao(k0 + kk, c0 + at % RV, end);
+            bs[(at % RV) * PV + place] = khatri_rao(k0 + kk, c0 + at % RV, end);
         }
         workgroupBarrier();
         for (var v = 0u; v < RV; v++) { // @unroll
             for (var e = 0u; e < 4u; e++) { // @unroll
-                let b = bs[v * BK + e * KL + lane];
+                let b = bs[v * PV + e * PE + lane];
                 for (var m = 0u; m < TM; m++) { // @unroll
                     acc[m * RV + v] += value[m][e] * b;
                 }

@@ -135,6 +135,9 @@ fn parameter_blocks_match() {
         ("fused_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_small_cols", "FusedParams", size_of::<FusedParams>()),
         ("fused_small_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_stream_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_coop_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
         ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
     ];
     for (file, name, size) in sizes {
@@ -152,9 +155,14 @@ fn every_kernel_of_a_plan_is_valid() {
     devices[1].f32_atomics = true;
     devices[1].u64_atomics = true;
     devices[1].f64 = true;
+    let mut matrix = DeviceCaps::webgpu_minimum("matrix units");
+    matrix.f16_matrix_units = true;
+    matrix.subgroup_size = 32;
+    matrix.max_workgroup_memory = 49152;
+    devices.push(matrix);
     let mut specs = BTreeMap::new();
     for caps in &devices {
-        for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
+        for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[16, 40, 12], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
             for (mode, rank) in (0..dims.len()).flat_map(|m| [(m, 1), (m, 17), (m, 200)]) {
                 for method in Method::ALL {
                     for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {

@@ -146,7 +146,7 @@ impl Inner {
             })?;
             buffers.push(buffer);
         }
-        let range = self.wants_ranges::<T>().then(|| Range::of_slice(data));
+        let range = self.wants_ranges::<T>().then(|| Range::of_tensor(data, &shape));
         Ok(GpuTensor { shape, slabs, buffers, range, dtype: PhantomData })
     }
 

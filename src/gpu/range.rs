@@ -2,15 +2,18 @@
 //!
 //! The kernels scale X and every column of the Khatri-Rao product by powers of two so that the largest magnitude is
 //! just below 2^15, and split each number into two f16, `v = high + low`. A number keeps f32's digits down to about
-//! 2^-1; below that the error is absolute, at most 2^-24, so 2^-38 of the largest. The bound that every kernel has to
-//! keep is `(K + d + 1) 2^-23` of each product's magnitude, K the plan's chain. Half of it for each of the two
-//! operands: the smallest magnitude may lie `2^14 K` below the largest. Zeros do not count, they are exact.
+//! 2^-1; below that the error is absolute, at most 2^-24, so 2^-38 of the largest. Beside a sum of typical magnitudes
+//! that is nothing: it matters where whole slices of X, or whole columns of a factor, are that much smaller than the
+//! largest number. So the measure is the mean magnitude of the nonzeros, the smallest over parts of X (slices along the
+//! first mode, stretches of 2^16 entries, slices along the last mode) and for every column of a factor. The kernels'
+//! bound `(K + d + 1) 2^-23`, K the plan's chain, is kept by both operands when those means lie less than `2^14 K`
+//! below the largest: then the absolute errors add up to less than the bound's share of the sum of magnitudes.
 
 use crate::Real;
 use crate::plan::MttkrpPlan;
 use rayon::prelude::*;
 
-/// Exponents (floor of log2) of the largest and the smallest nonzero magnitude; `None` if all are zero.
+/// Exponents (floor of log2) of the largest magnitude and of the smallest mean over parts; `None` if all are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range(Option<(i32, i32)>);
 
@@ -21,27 +24,48 @@ const TOP: i32 = 15;
 const SAFE: i32 = 100;
 
 impl Range {
+    /// Of one part.
     pub fn of<'a, T: Real>(values: impl Iterator<Item = &'a T>) -> Self {
-        values.fold(Self(None), |range, v| range.with(exponent(v.f64())))
+        let (mut most, mut sum, mut count) = (0.0f64, 0.0, 0u64);
+        for v in values {
+            let v = v.f64().abs();
+            most = most.max(v);
+            sum += v;
+            count += u64::from(v > 0.0);
+        }
+        Self::from_sums(most, sum, count)
     }
 
-    /// The same of many entries, in parallel.
-    pub fn of_slice<T: Real>(values: &[T]) -> Self {
-        let parts = values.par_chunks(1 << 16).map(|part| {
-            // Magnitudes order as they are; only two exponents a part are needed.
-            let (mut least, mut most) = (T::infinity(), T::zero());
-            for v in part {
-                let v = num_traits::Float::abs(*v);
-                most = if v > most { v } else { most };
-                least = if v < least && v > T::zero() { v } else { least };
-            }
-            Self::of([least, most].iter().filter(|v| num_traits::Float::is_finite(**v)))
-        });
-        parts.reduce(|| Self(None), Self::join)
+    fn from_sums(most: f64, sum: f64, count: u64) -> Self {
+        Self(exponent(most).zip(exponent(sum / count as f64)))
     }
 
-    fn with(self, exponent: Option<i32>) -> Self {
-        self.join(Self(exponent.map(|e| (e, e))))
+    /// Of a row-major tensor, in parallel.
+    pub fn of_tensor<T: Real>(values: &[T], dims: &[usize]) -> Self {
+        let last = dims.last().copied().unwrap_or(1);
+        let slice = values.len() / dims.first().copied().unwrap_or(1);
+        let stretch = slice.min(1 << 16).next_multiple_of(last).max(1);
+        // Slices along the last mode are columns of the matrix that has it as rows; sums of them where they fit a cache.
+        let columns = if dims.len() > 1 && last <= 1 << 14 { last } else { 0 };
+        let empty = || (Self(None), vec![(0.0f64, 0u32); columns]);
+        let (range, sums) = values
+            .par_chunks(stretch)
+            .fold(empty, |(range, mut sums), part| {
+                for row in part.chunks(last) {
+                    for (sum, v) in sums.iter_mut().zip(row) {
+                        *sum = (sum.0 + v.f64().abs(), sum.1.saturating_add(u32::from(*v != T::zero())));
+                    }
+                }
+                (range.join(Self::of(part.iter())), sums)
+            })
+            .reduce(empty, |(a, mut sums), (b, others)| {
+                sums.iter_mut().zip(others).for_each(|(s, o)| *s = (s.0 + o.0, s.1.saturating_add(o.1)));
+                (a.join(b), sums)
+            });
+        sums.into_iter().fold(range, |range, (sum, count)| {
+            let mean = sum / f64::from(count.max(1));
+            range.join(Self::from_sums(mean, mean, 1))
+        })
     }
 
     fn join(self, other: Self) -> Self {
@@ -104,11 +128,22 @@ mod tests {
 
     #[test]
     fn exponents_of_the_extremes() {
-        let values = [0.0f32, -3.0, 0.25, 1.0];
-        assert_eq!(Range::of(values.iter()), Range(Some((1, -2))));
-        assert_eq!(Range::of_slice(&values), Range(Some((1, -2))));
-        assert_eq!(Range::of_slice(&[0.0f32; 3]), Range(None));
+        let values = [0.0f32, -3.0, 0.5, 1.0];
+        assert_eq!(Range::of(values.iter()), Range(Some((1, 0))));
+        assert_eq!(Range::of_tensor(&values, &[2, 2]), Range(Some((1, -1))));
+        assert_eq!(Range::of_tensor(&[0.0f32; 3], &[3]), Range(None));
         assert_eq!(Range::of(values.iter()).x_scale() * 3.0, 24576.0);
+    }
+
+    #[test]
+    fn small_slices_are_seen_along_the_first_and_the_last_mode() {
+        let spans = |dims: [usize; 3], small: &dyn Fn(usize) -> bool| {
+            let values: Vec<f32> = (0..60).map(|at| if small(at) { 1e-6 } else { 1.0 }).collect();
+            Range::of_tensor(&values, &dims).span()
+        };
+        assert_eq!(spans([3, 4, 5], &|at| at < 20), 20);
+        assert_eq!(spans([3, 4, 5], &|at| at % 5 == 2), 20);
+        assert!(spans([3, 4, 5], &|at| at % 7 == 2) <= 1);
     }
 
     #[test]

@@ -21,6 +21,7 @@ shaders![
     "fused_rows",
     "fused_small_cols",
     "fused_small_rows",
+    "fused_stream_rows",
     "gemm",
     "khatri_rao",
     "mttkrp_elem",

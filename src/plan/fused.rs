@@ -17,6 +17,8 @@ struct View {
     cols: bool,
     /// Whole vec4s of X: 4, else 1.
     vec: u32,
+    /// Whole vec4s of X that share all but the last other index.
+    aligned: bool,
 }
 
 impl View {
@@ -28,7 +30,9 @@ impl View {
         let right = if rows == 1 { reduction } else { right };
         let cols = right == 1 && rows > 1;
         let vec = if (if cols { rows } else { right }).is_multiple_of(4) { 4 } else { 1 };
-        Self { rows, reduction, right, cols, vec }
+        let last = (0..slab.dims.len()).rev().find(|&m| m != mode).map_or(1, |m| slab.dims[m]);
+        let aligned = vec == 4 && last.is_multiple_of(4);
+        Self { rows, reduction, right, cols, vec, aligned }
     }
 }
 
@@ -61,7 +65,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
     let dtype = problem.dtype();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
     let split = problem.options.precision == Precision::Float32;
-    let f16 = tuning::fused_f16(width, view.cols, split, view.reduction, caps);
+    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.reduction, caps);
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
         consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("SM", tile.sm), ("SN", tile.sn)]);
         consts.extend([("LANES", caps.subgroup_size), ("SPLIT", u32::from(split))]);
@@ -79,7 +83,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             chain: |kernel, piece| piece + piece.div_ceil(kernel.constant("FLUSH")),
         };
     }
-    if let Some(small) = tuning::fused_small(width, dtype) {
+    if let Some(small) = tuning::fused_small(width, view.rows, dtype) {
         let (rv, groups) = (small.rv, small.groups);
         return if view.cols {
             // Whole rows of X where they fit: what a workgroup reads is then contiguous.
@@ -96,6 +100,21 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 f16: false,
                 groups,
                 chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),
+            }
+        } else if view.aligned && rv == 1 {
+            consts.extend([("WG", small.kl * small.ml), ("TM", small.tm)]);
+            Kernel {
+                spec: KernelSpec::new("fused_stream_rows", dtype, None, &consts),
+                bm: small.tm as usize,
+                bn: 4,
+                step: (4 * small.kl * small.ml) as usize,
+                along_z: true,
+                f16: false,
+                groups: 2 * groups,
+                chain: |kernel, piece| {
+                    let wg = kernel.constant("WG");
+                    piece.div_ceil(4 * wg) * 4 + wg.div_ceil(32) + 32
+                },
             }
         } else {
             consts.extend([("KL", small.kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv), ("VEC", view.vec)]);

@@ -41,25 +41,21 @@ pub(super) struct FusedSmall {
     pub groups: usize,
 }
 
-/// The blocks for that many columns; `None` where register tiles are better.
-pub(super) fn fused_small(width: usize, dtype: Dtype) -> Option<FusedSmall> {
+/// The blocks for that many columns and rows; `None` where register tiles are better.
+pub(super) fn fused_small(width: usize, rows: usize, dtype: Dtype) -> Option<FusedSmall> {
     let rv = match width {
         0..=4 => 1,
         5..=8 => 2,
         9..=16 => 4,
+        // A tile of many rows would be mostly empty.
+        _ if rows <= 8 => 4,
         _ => return None,
     };
-    // About 64 registers of sums.
-    let tm = 16 / rv * 4 / dtype.bytes() as u32;
-    Some(FusedSmall {
-        rv,
-        tm: tm.min(if dtype == Dtype::F64 { 4 } else { 8 }),
-        kl: 32,
-        ml: 4,
-        cols_wg: 256,
-        steps: 8,
-        groups: 1056,
-    })
+    // At most about 128 registers of sums, and no more rows than there are.
+    let tm = (64 / rv / dtype.bytes() as u32).clamp(1, 8).min(rows as u32);
+    let ml = (rows as u32).div_ceil(tm).min(4);
+    let kl = 128 / ml;
+    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: 1056 })
 }
 
 /// Tile of the fused kernels on f16 matrix units.
@@ -78,8 +74,15 @@ pub(super) struct FusedF16 {
 
 /// The tile for that many columns; `None` where other kernels are better: so few columns that memory is the limit, a
 /// product too small to fill a tile, or too little workgroup memory.
-pub(super) fn fused_f16(width: usize, cols: bool, split: bool, k: usize, caps: &DeviceCaps) -> Option<FusedF16> {
-    if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= 8 || k < 256 {
+pub(super) fn fused_f16(
+    width: usize,
+    cols: bool,
+    split: bool,
+    rows: usize,
+    k: usize,
+    caps: &DeviceCaps,
+) -> Option<FusedF16> {
+    if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= 8 || rows <= 8 || k < 256 {
         return None;
     }
     // One product needs half of the workgroup memory, so that BK may be twice as long.
@@ -113,7 +116,14 @@ pub(super) struct FusedTile {
 
 /// The tile for that many columns: the largest that the device's workgroup memory takes.
 pub(super) fn fused_tile(width: usize, dtype: Dtype, caps: &DeviceCaps) -> FusedTile {
-    let table = [(128, 128, 16, 8, 8), (128, 64, 16, 8, 8), (128, 32, 16, 8, 4), (64, 32, 16, 4, 4)];
+    let table = [
+        (128, 128, 32, 8, 8),
+        (128, 64, 32, 8, 8),
+        (128, 128, 16, 8, 8),
+        (128, 64, 16, 8, 8),
+        (128, 32, 16, 8, 4),
+        (64, 32, 16, 4, 4),
+    ];
     let double = [(64, 64, 16, 4, 8), (64, 32, 16, 4, 4)];
     let fits = |&&(bm, bn, bk, ..): &&(u32, u32, u32, u32, u32)| {
         let words = bm * (bk + 4) + bk * bn;
