@@ -1,7 +1,7 @@
 //! fused_cols - register tiles, last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
 //! Twin       -
@@ -9,6 +9,7 @@
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
 const BM: u32 = 128u; // @spec
 const BN: u32 = 64u; // @spec
 const BK: u32 = 16u; // @spec
@@ -22,9 +23,12 @@ const TN4: u32 = TN / 4u;
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -34,6 +38,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -50,13 +55,36 @@ struct FusedParams {
 var<workgroup> xs: array<Vec, BK * BM / 4u>; // (BK, BM / 4), four rows in a vec4
 var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
 
-// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
-fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
-    if k >= end || c >= p.stride4 {
+// Product of the factor rows of all other modes but the last of them, at position `run` over those.
+fn before_run(run: u32, column: u32) -> Vec {
+    let c = min(column, p.stride4 - 1u);
+    var value = Vec(1);
+    if RUNS == 1u {
+        var rest = run;
+        for (var s = 2u; s < ORDER; s++) {
+            let slot = ORDER - 1u - s;
+            var i = rest;
+            if slot > 0u {
+                let dim = p.dims[slot / 4u][slot % 4u];
+                rest = rest / dim;
+                i -= rest * dim;
+            }
+            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        }
+    }
+    return value;
+}
+
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if q >= p.run || c >= p.stride4 {
         return Vec(0);
     }
-    var value = Vec(1);
-    var rest = k;
+    if RUNS == 1u {
+        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+    }
+    var value = before;
+    var rest = q;
     for (var s = 1u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;
         var i = rest;
@@ -70,9 +98,9 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
-// X of k at rows i..i+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
-fn load(row: u32, k: u32) -> Vec {
-    let at = min(k, p.reduction - 1u) * p.rows;
+// X of q at rows i..i+3. What lies beyond the ends reads something valid; its products are 0 or dropped.
+fn load(row: u32, q: u32, origin: u32) -> Vec {
+    let at = origin + min(q, p.run - 1u) * p.rows;
     if VEC == 4u {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
@@ -95,7 +123,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let m_tile = (id / n_tiles) % p.m_tiles;
     let piece = id / n_tiles / p.m_tiles;
     let c0 = p.column0 / 4u + n_tile * (BN / 4u);
-    let end = min((piece + 1u) * p.piece, p.reduction);
     let tx = li % WN;
     let ty = li / WN;
     var acc: array<array<Vec, TN4>, TM>;
@@ -104,12 +131,21 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             acc[i][j] = Vec(0);
         }
     }
-    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
-        for (var at = li; at < BK * BM / 4u; at += WG) {
-            xs[at] = load(m_tile * BM + at % (BM / 4u) * 4u, k0 + at / (BM / 4u));
+    // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
+    var step = piece * p.piece;
+    let end = min(step + p.piece, p.steps);
+    var run = step / p.run_steps;
+    var q0 = (step - run * p.run_steps) * BK;
+    var origin = run * p.run * p.rows;
+    var before = before_run(run, c0 + li % (BN / 4u));
+    for (; step < end; step++) {
+        for (var part = 0u; part < BK * BM / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            xs[at] = load(m_tile * BM + at % (BM / 4u) * 4u, q0 + at / (BM / 4u), origin);
         }
-        for (var at = li; at < BK * BN / 4u; at += WG) {
-            bs[at] = khatri_rao(k0 + at / (BN / 4u), c0 + at % (BN / 4u), end);
+        for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            bs[at] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
         }
         workgroupBarrier();
         for (var kk = 0u; kk < BK; kk++) {
@@ -125,6 +161,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = run * p.run * p.rows;
+            before = before_run(run, c0 + li % (BN / 4u));
+        }
     }
     for (var i = 0u; i < TM; i++) { // @unroll
         let row = piece * p.partial_rows + m_tile * BM + (ty + (i / 4u) * WM) * 4u + i % 4u;

@@ -1,7 +1,7 @@
 //! fused_coop_cols - f16 matrix units (16x16x16, f32 sums), last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = x_scale * scale[r] * sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, lambda, scales; stride4] | 4 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]
-//! Spec       ORDER 1..=8, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, VEC 4 or 1 entries of X a load
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, VEC 4 or 1 entries of X a load
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      FLUSH k in the matrix unit, then a chain of those over the piece: repeatable
 //! Twin       -
@@ -12,6 +12,7 @@ enable wgpu_cooperative_matrix;
 alias Vec = vec4<f32>;
 alias Half = vec4<f16>;
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
 const BM: u32 = 128u; // @spec
 const BN: u32 = 128u; // @spec
 const BK: u32 = 32u; // @spec
@@ -29,9 +30,12 @@ const HAS_31: bool = FM > 2u && FN > 1u;
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -41,6 +45,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -68,14 +73,37 @@ fn high(v: Vec) -> Vec {
     return bitcast<Vec>(bitcast<vec4<u32>>(v) & vec4<u32>(0xFFFFE000u));
 }
 
-// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
-fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
-    if k >= end || c >= p.stride4 {
+// Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
+// Product of the factor rows of all other modes but the last of them, at position `run` over those.
+fn before_run(run: u32, column: u32) -> Vec {
+    let c = min(column, p.stride4 - 1u);
+    var value = factors[p.scale_row * p.stride4 + c];
+    if RUNS == 1u {
+        var rest = run;
+        for (var s = 2u; s < ORDER; s++) {
+            let slot = ORDER - 1u - s;
+            var i = rest;
+            if slot > 0u {
+                let dim = p.dims[slot / 4u][slot % 4u];
+                rest = rest / dim;
+                i -= rest * dim;
+            }
+            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        }
+    }
+    return value;
+}
+
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if q >= p.run || c >= p.stride4 {
         return Vec(0);
     }
-    // Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
-    var value = factors[p.scale_row * p.stride4 + c];
-    var rest = k;
+    if RUNS == 1u {
+        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+    }
+    var value = before;
+    var rest = q;
     for (var s = 1u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;
         var i = rest;
@@ -90,9 +118,9 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
 }
 
 
-// X of k at rows i..i+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
-fn load(row: u32, k: u32) -> Vec {
-    let at = min(k, p.reduction - 1u) * p.rows;
+// X of q at rows i..i+3. What lies beyond the ends reads something valid; its products are 0 or dropped.
+fn load(row: u32, q: u32, origin: u32) -> Vec {
+    let at = origin + min(q, p.run - 1u) * p.rows;
     if VEC == 4u {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
@@ -115,7 +143,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let m_tile = (id / n_tiles) % p.m_tiles;
     let piece = id / n_tiles / p.m_tiles;
     let c0 = p.column0 / 4u + n_tile * (BN / 4u);
-    let end = min((piece + 1u) * p.piece, p.reduction);
     let wm = (li / LANES) / SN;
     let wn = (li / LANES) % SN;
     // c: what the matrix unit, which truncates, adds up; s: the sum of those, rounded. Named, because arrays of
@@ -137,12 +164,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     var c31 = coop_mat16x16<f32, C>();
     var s31 = coop_mat16x16<f32, C>();
     var since = 0u;
-    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
-        for (var step = 0u; step < BM * BK / 4u / WG; step++) { // @unroll
-            let at = li + step * WG;
+    // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
+    var step = piece * p.piece;
+    let end = min(step + p.piece, p.steps);
+    var run = step / p.run_steps;
+    var q0 = (step - run * p.run_steps) * BK;
+    var origin = run * p.run * p.rows;
+    var before = before_run(run, c0 + li % (BN / 4u));
+    for (; step < end; step++) {
+        for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
             let kk = at / (BM / 4u);
             let m4 = at % (BM / 4u);
-            let value = load(m_tile * BM + m4 * 4u, k0 + kk) * p.x_scale;
+            let value = load(m_tile * BM + m4 * 4u, q0 + kk, origin) * p.x_scale;
             let top = high(value);
             if SPLIT == 1u {
                 xh[kk * PX + m4] = Half(top);
@@ -151,11 +185,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 xh[kk * PX + m4] = Half(value);
             }
         }
-        for (var step = 0u; step < BK * BN / 4u / WG; step++) { // @unroll
-            let at = li + step * WG;
+        for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
             let kk = at / (BN / 4u);
             let c4 = at % (BN / 4u);
-            let value = khatri_rao(k0 + kk, c0 + c4, end);
+            let value = operand(q0 + kk, c0 + c4, before);
             let top = high(value);
             if SPLIT == 1u {
                 bh[kk * PB + c4] = Half(top);
@@ -320,6 +354,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if HAS_31 {
                 c31 = coop_mat16x16<f32, C>();
             }
+        }
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = run * p.run * p.rows;
+            before = before_run(run, c0 + li % (BN / 4u));
         }
     }
     let pitch = p.partial_stride4 * 4u;

@@ -1,7 +1,7 @@
 //! fused_rows - register tiles, every mode but the last: X is contiguous along k.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
 //! Twin       -
@@ -9,6 +9,7 @@
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
 const BM: u32 = 128u; // @spec
 const BN: u32 = 64u; // @spec
 const BK: u32 = 16u; // @spec
@@ -22,9 +23,12 @@ const TN4: u32 = TN / 4u;
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -34,6 +38,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -51,13 +56,36 @@ const PITCH: u32 = BK / 4u + 1u; // one vec4 more than a row: fewer bank conflic
 var<workgroup> xs: array<Vec, BM * PITCH>; // (BM, BK / 4 + 1), four k in a vec4
 var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
 
-// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
-fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
-    if k >= end || c >= p.stride4 {
+// Product of the factor rows of all other modes but the last of them, at position `run` over those.
+fn before_run(run: u32, column: u32) -> Vec {
+    let c = min(column, p.stride4 - 1u);
+    var value = Vec(1);
+    if RUNS == 1u {
+        var rest = run;
+        for (var s = 2u; s < ORDER; s++) {
+            let slot = ORDER - 1u - s;
+            var i = rest;
+            if slot > 0u {
+                let dim = p.dims[slot / 4u][slot % 4u];
+                rest = rest / dim;
+                i -= rest * dim;
+            }
+            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        }
+    }
+    return value;
+}
+
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if q >= p.run || c >= p.stride4 {
         return Vec(0);
     }
-    var value = Vec(1);
-    var rest = k;
+    if RUNS == 1u {
+        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+    }
+    var value = before;
+    var rest = q;
     for (var s = 1u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;
         var i = rest;
@@ -71,21 +99,32 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
-// X of row i at k..k+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
-fn load(row: u32, k: u32) -> Vec {
+// Where k lies in row 0 of X.
+fn start(k: u32) -> u32 {
+    if p.right == p.reduction {
+        return k;
+    }
+    return k + (k / p.right) * (p.rows - 1u) * p.right;
+}
+
+// X of row i at q..q+3 of a run. What lies beyond the ends reads something valid; its products are 0 or dropped.
+fn load(row: u32, q: u32, origin: u32) -> Vec {
     let i = min(row, p.rows - 1u) * p.right;
     if VEC == 4u {
-        let at = min(k, p.reduction - 4u);
-        // A mode with nothing left of it needs no division.
-        if p.right == p.reduction {
-            return x4[(at + i) / 4u];
+        let at = min(q, p.run - 4u);
+        if RUNS == 1u {
+            return x4[(origin + at + i) / 4u];
         }
-        return x4[(at + (at / p.right) * (p.rows - 1u) * p.right + i) / 4u];
+        return x4[(start(at) + i) / 4u];
     }
     var value = Vec(0);
     for (var e = 0u; e < 4u; e++) { // @unroll
-        let at = min(k + e, p.reduction - 1u);
-        value[e] = x1[at + (at / p.right) * (p.rows - 1u) * p.right + i];
+        let at = min(q + e, p.run - 1u);
+        if RUNS == 1u {
+            value[e] = x1[origin + at + i];
+        } else {
+            value[e] = x1[start(at) + i];
+        }
     }
     return value;
 }
@@ -102,7 +141,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let m_tile = (id / n_tiles) % p.m_tiles;
     let piece = id / n_tiles / p.m_tiles;
     let c0 = p.column0 / 4u + n_tile * (BN / 4u);
-    let end = min((piece + 1u) * p.piece, p.reduction);
     let tx = li % WN;
     let ty = li / WN;
     var acc: array<array<Vec, TN4>, TM>;
@@ -111,14 +149,23 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             acc[i][j] = Vec(0);
         }
     }
-    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
-        for (var at = li; at < BM * BK / 4u; at += WG) {
+    // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
+    var step = piece * p.piece;
+    let end = min(step + p.piece, p.steps);
+    var run = step / p.run_steps;
+    var q0 = (step - run * p.run_steps) * BK;
+    var origin = start(run * p.run);
+    var before = before_run(run, c0 + li % (BN / 4u));
+    for (; step < end; step++) {
+        for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
             let row = at / (BK / 4u);
             let k4 = at % (BK / 4u);
-            xs[row * PITCH + k4] = load(m_tile * BM + row, k0 + k4 * 4u);
+            xs[row * PITCH + k4] = load(m_tile * BM + row, q0 + k4 * 4u, origin);
         }
-        for (var at = li; at < BK * BN / 4u; at += WG) {
-            bs[at] = khatri_rao(k0 + at / (BN / 4u), c0 + at % (BN / 4u), end);
+        for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            bs[at] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
         }
         workgroupBarrier();
         for (var k4 = 0u; k4 < BK / 4u; k4++) {
@@ -136,6 +183,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = start(run * p.run);
+            before = before_run(run, c0 + li % (BN / 4u));
+        }
     }
     for (var i = 0u; i < TM; i++) { // @unroll
         let row = piece * p.partial_rows + m_tile * BM + ty + i * WM;

@@ -1,7 +1,7 @@
 //! fused_small_cols - small ranks, last mode: memory-bound, X goes straight to registers, neighbours along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of 4 LX, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain: repeatable
 //! Twin       -
@@ -9,6 +9,7 @@
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
 const LX: u32 = 32u; // @spec
 const LK: u32 = 8u; // @spec
 const RV: u32 = 1u; // @spec
@@ -18,9 +19,12 @@ const WG: u32 = LX * LK;
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -30,6 +34,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -46,13 +51,36 @@ struct FusedParams {
 var<workgroup> bs: array<Vec, BK * RV>; // (BK, RV)
 var<workgroup> sums: array<Vec, WG>; // (LK, LX)
 
-// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
-fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
-    if k >= end || c >= p.stride4 {
+// Product of the factor rows of all other modes but the last of them, at position `run` over those.
+fn before_run(run: u32, column: u32) -> Vec {
+    let c = min(column, p.stride4 - 1u);
+    var value = Vec(1);
+    if RUNS == 1u {
+        var rest = run;
+        for (var s = 2u; s < ORDER; s++) {
+            let slot = ORDER - 1u - s;
+            var i = rest;
+            if slot > 0u {
+                let dim = p.dims[slot / 4u][slot % 4u];
+                rest = rest / dim;
+                i -= rest * dim;
+            }
+            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        }
+    }
+    return value;
+}
+
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if q >= p.run || c >= p.stride4 {
         return Vec(0);
     }
-    var value = Vec(1);
-    var rest = k;
+    if RUNS == 1u {
+        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+    }
+    var value = before;
+    var rest = q;
     for (var s = 1u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;
         var i = rest;
@@ -66,9 +94,9 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
-// X of k at rows i..i+3. Rows and k beyond the ends read something valid; their products are 0 or dropped.
-fn load(row: u32, k: u32) -> Vec {
-    let at = min(k, p.reduction - 1u) * p.rows;
+// X of q at rows i..i+3. What lies beyond the ends reads something valid; its products are 0 or dropped.
+fn load(row: u32, q: u32, origin: u32) -> Vec {
+    let at = origin + min(q, p.run - 1u) * p.rows;
     if VEC == 4u {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
@@ -89,29 +117,42 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let lane = li / LX;
     let piece = id / p.m_tiles;
     let c0 = p.column0 / 4u + wg.z * RV;
-    let end = min((piece + 1u) * p.piece, p.reduction);
     var acc: array<Vec, 4u * RV>;
     for (var i = 0u; i < 4u * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
-    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+    // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
+    var step = piece * p.piece;
+    let end = min(step + p.piece, p.steps);
+    var run = step / p.run_steps;
+    var q0 = (step - run * p.run_steps) * BK;
+    var origin = run * p.run * p.rows;
+    var before = before_run(run, c0 + li % RV);
+    for (; step < end; step++) {
         for (var at = li; at < BK * RV; at += WG) {
-            bs[at] = khatri_rao(k0 + at / RV, c0 + at % RV, end);
+            bs[at] = operand(q0 + at / RV, c0 + at % RV, before);
         }
         workgroupBarrier();
         var value: array<Vec, BK / LK>;
-        for (var step = 0u; step < BK / LK; step++) { // @unroll
-            value[step] = load(row, k0 + step * LK + lane);
+        for (var part = 0u; part < BK / LK; part++) { // @unroll
+            value[part] = load(row, q0 + part * LK + lane, origin);
         }
-        for (var step = 0u; step < BK / LK; step++) { // @unroll
+        for (var part = 0u; part < BK / LK; part++) { // @unroll
             for (var v = 0u; v < RV; v++) { // @unroll
-                let b = bs[(step * LK + lane) * RV + v];
+                let b = bs[(part * LK + lane) * RV + v];
                 for (var e = 0u; e < 4u; e++) { // @unroll
-                    acc[e * RV + v] += value[step][e] * b;
+                    acc[e * RV + v] += value[part][e] * b;
                 }
             }
         }
         workgroupBarrier();
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = run * p.run * p.rows;
+            before = before_run(run, c0 + li % RV);
+        }
     }
     for (var o = 0u; o < 4u * RV; o++) { // @unroll
         sums[li] = acc[o];

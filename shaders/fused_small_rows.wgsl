@@ -1,7 +1,7 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
 //! Twin       -
@@ -9,6 +9,7 @@
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
 const KL: u32 = 32u; // @spec
 const ML: u32 = 4u; // @spec
 const TM: u32 = 8u; // @spec
@@ -22,9 +23,12 @@ const PV: u32 = 4u * PE;
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -34,6 +38,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -50,13 +55,36 @@ struct FusedParams {
 var<workgroup> bs: array<Vec, RV * PV>; // (RV, 4, KL + 1): the e-th k of every invocation side by side
 var<workgroup> sums: array<Vec, WG>; // (ML, KL)
 
-// Row k of the Khatri-Rao product, vec4 column c: made from factor rows on the spot, 0 beyond the ends.
-fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
-    if k >= end || c >= p.stride4 {
+// Product of the factor rows of all other modes but the last of them, at position `run` over those.
+fn before_run(run: u32, column: u32) -> Vec {
+    let c = min(column, p.stride4 - 1u);
+    var value = Vec(1);
+    if RUNS == 1u {
+        var rest = run;
+        for (var s = 2u; s < ORDER; s++) {
+            let slot = ORDER - 1u - s;
+            var i = rest;
+            if slot > 0u {
+                let dim = p.dims[slot / 4u][slot % 4u];
+                rest = rest / dim;
+                i -= rest * dim;
+            }
+            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        }
+    }
+    return value;
+}
+
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if q >= p.run || c >= p.stride4 {
         return Vec(0);
     }
-    var value = Vec(1);
-    var rest = k;
+    if RUNS == 1u {
+        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+    }
+    var value = before;
+    var rest = q;
     for (var s = 1u; s < ORDER; s++) {
         let slot = ORDER - 1u - s;
         var i = rest;
@@ -70,27 +98,33 @@ fn khatri_rao(k: u32, c: u32, end: u32) -> Vec {
     return value;
 }
 
-// X of row i at this invocation's four k of a block: neighbours, or KL apart where rows are not whole vec4s.
-fn load(i: u32, k0: u32, lane: u32) -> Vec {
-    if VEC == 4u {
-        let at = min(k0 + lane * 4u, p.reduction - 4u);
-        return x4[(start(at) + i * p.right) / 4u];
-    }
-    var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) { // @unroll
-        let at = min(k0 + e * KL + lane, p.reduction - 1u);
-        value[e] = x1[start(at) + i * p.right];
-    }
-    return value;
-}
-
-// Where k lies in row 0.
+// Where k lies in row 0 of X.
 fn start(k: u32) -> u32 {
-    // A mode with nothing left of it needs no division.
     if p.right == p.reduction {
         return k;
     }
     return k + (k / p.right) * (p.rows - 1u) * p.right;
+}
+
+// X of row i at this invocation's four k of a step: neighbours, or KL apart where rows are not whole vec4s.
+fn load(i: u32, q0: u32, lane: u32, origin: u32) -> Vec {
+    if VEC == 4u {
+        let at = min(q0 + lane * 4u, p.run - 4u);
+        if RUNS == 1u {
+            return x4[(origin + at + i * p.right) / 4u];
+        }
+        return x4[(start(at) + i * p.right) / 4u];
+    }
+    var value = Vec(0);
+    for (var e = 0u; e < 4u; e++) { // @unroll
+        let at = min(q0 + e * KL + lane, p.run - 1u);
+        if RUNS == 1u {
+            value[e] = x1[origin + at + i * p.right];
+        } else {
+            value[e] = x1[start(at) + i * p.right];
+        }
+    }
+    return value;
 }
 
 @compute @workgroup_size(WG, 1, 1)
@@ -103,15 +137,21 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let row0 = (id % p.m_tiles) * (ML * TM) + (li / KL) * TM;
     let piece = id / p.m_tiles;
     let c0 = p.column0 / 4u + wg.z * RV;
-    let end = min((piece + 1u) * p.piece, p.reduction);
     var acc: array<Vec, TM * RV>;
     for (var i = 0u; i < TM * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
-    for (var k0 = piece * p.piece; k0 < end; k0 += BK) {
+    // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
+    var step = piece * p.piece;
+    let end = min(step + p.piece, p.steps);
+    var run = step / p.run_steps;
+    var q0 = (step - run * p.run_steps) * BK;
+    var origin = start(run * p.run);
+    var before = before_run(run, c0 + li % RV);
+    for (; step < end; step++) {
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
-            value[m] = load(min(row0 + m, p.rows - 1u), k0, lane);
+            value[m] = load(min(row0 + m, p.rows - 1u), q0, lane, origin);
         }
         for (var at = li; at < BK * RV; at += WG) {
             let kk = at / RV;
@@ -119,7 +159,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if VEC == 4u {
                 place = (kk % 4u) * PE + kk / 4u;
             }
-            bs[(at % RV) * PV + place] = khatri_rao(k0 + kk, c0 + at % RV, end);
+            bs[(at % RV) * PV + place] = operand(q0 + kk, c0 + at % RV, before);
         }
         workgroupBarrier();
         for (var v = 0u; v < RV; v++) { // @unroll
@@ -131,6 +171,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = start(run * p.run);
+            before = before_run(run, c0 + li % RV);
+        }
     }
     // Across the invocations of a row, one vec4 of the tile at a time.
     for (var o = 0u; o < TM * RV; o++) { // @unroll

@@ -15,9 +15,12 @@ const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
 
 struct FusedParams {
     rows: u32,
-    reduction: u32,
     right: u32,
+    reduction: u32,
     stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
     piece: u32,
     pieces: u32,
     m_tiles: u32,
@@ -27,6 +30,7 @@ struct FusedParams {
     grid_x: u32,
     scale_row: u32,
     x_scale: f32,
+    last_row0: u32,
     pad0: u32,
     pad1: u32,
     pad2: u32,
@@ -68,13 +72,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let row0 = (id % p.m_tiles) * TM;
     let piece = id / p.m_tiles;
     let c = min(p.column0 / 4u + wg.z, p.stride4 - 1u);
-    let end = min((piece + 1u) * p.piece, p.reduction);
+    let end = min((piece + 1u) * p.piece * WG * 4u, p.reduction);
     var acc: array<Vec, TM>;
     for (var m = 0u; m < TM; m++) { // @unroll
         acc[m] = Vec(0);
     }
     let dim = p.dims[LAST / 4u][LAST % 4u];
-    for (var k = piece * p.piece + li * 4u; k < end; k += WG * 4u) {
+    for (var k = piece * p.piece * WG * 4u + li * 4u; k < end; k += WG * 4u) {
         // A mode with nothing left of it needs no division.
         var at = k;
         if p.right < p.reduction {

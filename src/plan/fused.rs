@@ -13,12 +13,10 @@ struct View {
     rows: usize,
     reduction: usize,
     right: usize,
+    /// The last other dim: within a run of it, k differs in one index only.
+    last: usize,
     /// Neighbouring entries are neighbours along the mode, not along the reduction.
     cols: bool,
-    /// Whole vec4s of X: 4, else 1.
-    vec: u32,
-    /// Whole vec4s of X that share all but the last other index.
-    aligned: bool,
 }
 
 impl View {
@@ -28,11 +26,24 @@ impl View {
         let right = slab.dims[mode + 1..].iter().product();
         // A single row makes the reduction contiguous whatever the mode.
         let right = if rows == 1 { reduction } else { right };
-        let cols = right == 1 && rows > 1;
-        let vec = if (if cols { rows } else { right }).is_multiple_of(4) { 4 } else { 1 };
         let last = (0..slab.dims.len()).rev().find(|&m| m != mode).map_or(1, |m| slab.dims[m]);
-        let aligned = vec == 4 && last.is_multiple_of(4);
-        Self { rows, reduction, right, cols, vec, aligned }
+        Self { rows, reduction, right, last, cols: right == 1 && rows > 1 }
+    }
+
+    /// Whether steps of that length stay within runs of the last other mode without much padding.
+    fn runs(&self, step: usize) -> bool {
+        self.last.next_multiple_of(step) * 4 <= self.last * 5
+    }
+
+    /// Length of a run.
+    fn run(&self, runs: bool) -> usize {
+        if runs { self.last } else { self.reduction }
+    }
+
+    /// Entries of X in one load: 4 where every one lies within a run and starts at a whole vec4, else 1.
+    fn vec(&self, runs: bool) -> u32 {
+        let whole = if self.cols { self.rows } else { self.run(runs) };
+        if whole.is_multiple_of(4) && (self.cols || self.right.is_multiple_of(4)) { 4 } else { 1 }
     }
 }
 
@@ -42,15 +53,17 @@ struct Kernel {
     /// Rows and columns of a tile.
     bm: usize,
     bn: usize,
-    /// Pieces are multiples of this.
+    /// k of a step.
     step: usize,
+    /// Steps stay within runs of the last other mode.
+    runs: bool,
     /// Column tiles lie along z, else they are folded into x.
     along_z: bool,
     /// Works on f16 matrix units, so that its operands have to be scaled.
     f16: bool,
     /// Workgroups wanted.
     groups: usize,
-    /// Additions behind one entry of a piece of that length.
+    /// Additions behind one entry of a piece of that many steps.
     chain: fn(&Kernel, usize) -> usize,
 }
 
@@ -64,98 +77,110 @@ impl Kernel {
 fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
     let dtype = problem.dtype();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
+    // Every kernel but the streaming one knows runs.
+    let layout = |step: u32| {
+        let runs = view.runs(step as usize);
+        (runs, [("RUNS", u32::from(runs)), ("VEC", view.vec(runs))])
+    };
     let split = problem.options.precision == Precision::Float32;
     let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.reduction, caps);
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
+        let (runs, layout) = layout(tile.bk);
+        consts.extend(layout);
         consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("SM", tile.sm), ("SN", tile.sn)]);
-        consts.extend([("LANES", caps.subgroup_size), ("SPLIT", u32::from(split))]);
-        consts.extend([("FLUSH", tile.flush), ("VEC", view.vec)]);
+        consts.extend([("LANES", caps.subgroup_size), ("SPLIT", u32::from(split)), ("FLUSH", tile.flush)]);
         let shader = if view.cols { "fused_coop_cols" } else { "fused_coop_rows" };
         return Kernel {
             spec: KernelSpec::new(shader, dtype, None, &consts),
             bm: tile.bm as usize,
             bn: tile.bn as usize,
             step: tile.bk as usize,
+            runs,
             along_z: false,
             f16: true,
             groups: tile.groups,
-            // Three products for each k, and one rounding for each flush.
-            chain: |kernel, piece| piece + piece.div_ceil(kernel.constant("FLUSH")),
+            chain: |kernel, steps| {
+                let k = steps * kernel.step;
+                k + k.div_ceil(kernel.constant("FLUSH"))
+            },
         };
     }
-    if let Some(small) = tuning::fused_small(width, view.rows, dtype) {
+    if let Some(small) = tuning::fused_small(width, view.rows, view.last, dtype) {
         let (rv, groups) = (small.rv, small.groups);
-        return if view.cols {
+        let bn = 4 * rv as usize;
+        if view.cols {
             // Whole rows of X where they fit: what a workgroup reads is then contiguous.
-            let lx = (view.rows.div_ceil(4) as u32).min(small.cols_wg);
+            let lx = (view.rows.div_ceil(4).next_multiple_of(4) as u32).min(small.cols_wg);
             let lk = small.cols_wg / lx;
             let bk = lk * small.steps;
-            consts.extend([("LX", lx), ("LK", lk), ("RV", rv), ("BK", bk), ("VEC", view.vec)]);
-            Kernel {
+            let (runs, layout) = layout(bk);
+            consts.extend(layout);
+            consts.extend([("LX", lx), ("LK", lk), ("RV", rv), ("BK", bk)]);
+            return Kernel {
                 spec: KernelSpec::new("fused_small_cols", dtype, None, &consts),
                 bm: 4 * lx as usize,
-                bn: 4 * rv as usize,
+                bn,
                 step: bk as usize,
+                runs,
                 along_z: true,
                 f16: false,
                 groups,
-                chain: |kernel, piece| piece.div_ceil(kernel.constant("LK")) + kernel.constant("LK"),
-            }
-        } else if view.aligned && rv == 1 {
-            consts.extend([("WG", small.kl * small.ml), ("TM", small.tm)]);
-            Kernel {
+                chain: |kernel, steps| steps * kernel.step / kernel.constant("LK") + kernel.constant("LK"),
+            };
+        }
+        if rv == 1 && view.vec(false) == 4 && view.last.is_multiple_of(4) {
+            let wg = small.kl * small.ml;
+            consts.extend([("WG", wg), ("TM", small.tm)]);
+            return Kernel {
                 spec: KernelSpec::new("fused_stream_rows", dtype, None, &consts),
                 bm: small.tm as usize,
-                bn: 4,
-                step: (4 * small.kl * small.ml) as usize,
+                bn,
+                step: 4 * wg as usize,
+                runs: false,
                 along_z: true,
                 f16: false,
                 groups: 2 * groups,
-                chain: |kernel, piece| {
-                    let wg = kernel.constant("WG");
-                    piece.div_ceil(4 * wg) * 4 + wg.div_ceil(32) + 32
-                },
-            }
-        } else {
-            consts.extend([("KL", small.kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv), ("VEC", view.vec)]);
-            Kernel {
-                spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
-                bm: (small.ml * small.tm) as usize,
-                bn: 4 * rv as usize,
-                step: 4 * small.kl as usize,
-                along_z: true,
-                f16: false,
-                groups,
-                chain: |kernel, piece| {
-                    let lanes = kernel.constant("KL");
-                    piece.div_ceil(4 * lanes) * 4 + lanes
-                },
-            }
+                chain: |kernel, steps| 4 * steps + kernel.constant("WG").div_ceil(32) + 32,
+            };
+        }
+        let (runs, layout) = layout(4 * small.kl);
+        consts.extend(layout);
+        consts.extend([("KL", small.kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv)]);
+        return Kernel {
+            spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
+            bm: (small.ml * small.tm) as usize,
+            bn,
+            step: 4 * small.kl as usize,
+            runs,
+            along_z: true,
+            f16: false,
+            groups,
+            chain: |kernel, steps| 4 * steps + kernel.constant("KL"),
         };
     }
     let tile = tuning::fused_tile(width, dtype, caps);
-    consts.extend([
-        ("BM", tile.bm),
-        ("BN", tile.bn),
-        ("BK", tile.bk),
-        ("TM", tile.tm),
-        ("TN", tile.tn),
-        ("VEC", view.vec),
-    ]);
+    let (runs, layout) = layout(tile.bk);
+    consts.extend(layout);
+    consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("TM", tile.tm), ("TN", tile.tn)]);
     Kernel {
         spec: KernelSpec::new(if view.cols { "fused_cols" } else { "fused_rows" }, dtype, None, &consts),
         bm: tile.bm as usize,
         bn: tile.bn as usize,
         step: tile.bk as usize,
+        runs,
         along_z: false,
         f16: false,
         groups: tile.groups,
-        chain: |_, piece| piece,
+        chain: |kernel, steps| steps * kernel.step,
     }
 }
 
-/// How a slab is cut: pieces of the reduction, and column tiles that share one partial buffer.
+/// How a slab is cut: steps and pieces of the reduction, and column tiles that share one partial buffer.
 struct Cut {
+    run: usize,
+    run_steps: usize,
+    steps: usize,
+    /// In steps.
     piece: usize,
     pieces: usize,
     m_tiles: usize,
@@ -166,8 +191,11 @@ struct Cut {
 
 fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> Result<Cut> {
     let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
+    let run = view.run(kernel.runs);
+    let run_steps = run.div_ceil(kernel.step);
+    let steps = view.reduction / run * run_steps;
     let tile_bytes = |pieces: usize| (pieces * m_tiles * kernel.bm * kernel.bn) as u64 * element;
-    let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, view.reduction.div_ceil(kernel.step));
+    let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, steps);
     let fitting = (limit / tile_bytes(1)) as usize;
     if fitting == 0 {
         return Err(Error::LimitTooSmall {
@@ -177,10 +205,10 @@ fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> R
             available: limit,
         });
     }
-    let piece = view.reduction.div_ceil(wanted.min(fitting)).next_multiple_of(kernel.step);
-    let pieces = view.reduction.div_ceil(piece);
+    let piece = steps.div_ceil(wanted.min(fitting));
+    let pieces = steps.div_ceil(piece);
     let n_tiles = ((limit / tile_bytes(pieces)) as usize).clamp(1, all_n);
-    Ok(Cut { piece, pieces, m_tiles, n_tiles, bytes: tile_bytes(pieces) * n_tiles as u64 })
+    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes: tile_bytes(pieces) * n_tiles as u64 })
 }
 
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
@@ -215,7 +243,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
             let cut = cut(&kernel, view, stride, element, limit)?;
             fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
             let (lanes, outputs) = reduce_shape(cut.pieces);
-            chain += (kernel.chain)(&kernel, cut.piece.min(view.reduction)) + cut.pieces.div_ceil(lanes) + lanes + 1;
+            chain += (kernel.chain)(&kernel, cut.piece) + cut.pieces.div_ceil(lanes) + lanes + 1;
             let others = || (0..slab.dims.len()).filter(|&m| m != problem.mode);
             let all_row0 = problem.row0(slab);
             let partial_rows = cut.m_tiles * kernel.bm;
@@ -229,9 +257,12 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                 let [x, y] = fold_grid(folded as u64, caps)?;
                 let params = FusedParams {
                     rows: view.rows as u32,
-                    reduction: view.reduction as u32,
                     right: view.right as u32,
+                    reduction: view.reduction as u32,
                     stride4: (stride / 4) as u32,
+                    run: cut.run as u32,
+                    run_steps: cut.run_steps as u32,
+                    steps: cut.steps as u32,
                     piece: cut.piece as u32,
                     pieces: cut.pieces as u32,
                     m_tiles: cut.m_tiles as u32,
@@ -241,6 +272,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     grid_x: x,
                     scale_row: scale_row(problem.mode),
                     x_scale: 1.0,
+                    last_row0: others().last().map_or(0, |m| all_row0[m]),
                     pad: [0; 3],
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                     row0: per_mode(others().map(|m| all_row0[m])),

@@ -244,20 +244,26 @@ pub struct MultiplySumParams {
 /// Parameters of the fused kernels; `FusedParams` in the shaders.
 ///
 /// ```
-/// assert_eq!(std::mem::size_of::<polyad::plan::FusedParams>(), 128);
+/// assert_eq!(std::mem::size_of::<polyad::plan::FusedParams>(), 144);
 /// ```
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
 pub struct FusedParams {
     /// Rows of the result that this slab has: its dim along the mode.
     pub rows: u32,
-    /// Length of the reduction: the product of the slab's other dims.
-    pub reduction: u32,
     /// Product of the slab's dims right of the mode.
     pub right: u32,
+    /// Length of the reduction: the product of the slab's other dims.
+    pub reduction: u32,
     /// Row stride of the factors in vec4s.
     pub stride4: u32,
-    /// Length of a piece of the reduction.
+    /// Length of a run, within which steps stay: the last other dim, or the whole reduction.
+    pub run: u32,
+    /// Steps of a run.
+    pub run_steps: u32,
+    /// Steps of the reduction.
+    pub steps: u32,
+    /// Steps of a piece.
     pub piece: u32,
     /// Number of pieces.
     pub pieces: u32,
@@ -275,6 +281,8 @@ pub struct FusedParams {
     pub scale_row: u32,
     /// A power of two that X is multiplied by (f16 kernels only).
     pub x_scale: f32,
+    /// First factor row of the last other mode.
+    pub last_row0: u32,
     /// Fills the row.
     pub pad: [u32; 3],
     /// Dims of the slab's other modes, in order.

@@ -42,7 +42,7 @@ pub(super) struct FusedSmall {
 }
 
 /// The blocks for that many columns and rows; `None` where register tiles are better.
-pub(super) fn fused_small(width: usize, rows: usize, dtype: Dtype) -> Option<FusedSmall> {
+pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) -> Option<FusedSmall> {
     let rv = match width {
         0..=4 => 1,
         5..=8 => 2,
@@ -53,8 +53,10 @@ pub(super) fn fused_small(width: usize, rows: usize, dtype: Dtype) -> Option<Fus
     };
     // At most about 128 registers of sums, and no more rows than there are.
     let tm = (64 / rv / dtype.bytes() as u32).clamp(1, 8).min(rows as u32);
-    let ml = (rows as u32).div_ceil(tm).min(4);
-    let kl = 128 / ml;
+    // Few invocations along k where runs of the last other mode are short: a step should not reach far beyond one.
+    let kl = [32, 16, 8].into_iter().find(|&kl| last.next_multiple_of(4 * kl) * 8 <= last * 9).unwrap_or(32);
+    let ml = (rows as u32).div_ceil(tm).min(128 / kl as u32);
+    let kl = 1 << (128 / ml).ilog2();
     Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: 1056 })
 }
 
