@@ -25,8 +25,12 @@ const VEC: u32 = 4u; // @spec
 const WG: u32 = SM * SN * LANES;
 const FM: u32 = BM / SM / 16u; // fragments of a subgroup along m: 1, 2 or 4
 const FN: u32 = BN / SN / 16u; // and along n: 1 or 2
-const HAS_11: bool = FM > 1u && FN > 1u;
-const HAS_31: bool = FM > 2u && FN > 1u;
+// 1 where a fragment exists: loops over these are unrolled to one copy or none.
+const M1: u32 = min(FM / 2u, 1u);
+const M2: u32 = min(FM / 4u, 1u);
+const N1: u32 = min(FN / 2u, 1u);
+const M1N1: u32 = M1 * N1;
+const M2N1: u32 = M2 * N1;
 
 struct FusedParams {
     rows: u32,
@@ -172,137 +176,153 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     var origin = run * p.run * p.rows;
     var before = before_run(run, c0 + li % (BN / 4u));
     for (; step < end; step++) {
+        // All loads first, so that they are in flight together.
+        var xv: array<Vec, BM * BK / 4u / WG>;
+        var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            let kk = at / (BM / 4u);
-            let m4 = at % (BM / 4u);
-            let value = load(m_tile * BM + m4 * 4u, q0 + kk, origin) * p.x_scale;
+            xv[part] = load(m_tile * BM + at % (BM / 4u) * 4u, q0 + at / (BM / 4u), origin);
+        }
+        for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            bv[part] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
+        }
+        for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            let place = (at / (BM / 4u)) * PX + at % (BM / 4u);
+            let value = xv[part] * p.x_scale;
             let top = high(value);
             if SPLIT == 1u {
-                xh[kk * PX + m4] = Half(top);
-                xl[kk * PX + m4] = Half(value - top);
+                xh[place] = Half(top);
+                xl[place] = Half(value - top);
             } else {
-                xh[kk * PX + m4] = Half(value);
+                xh[place] = Half(value);
             }
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            let kk = at / (BN / 4u);
-            let c4 = at % (BN / 4u);
-            let value = operand(q0 + kk, c0 + c4, before);
-            let top = high(value);
+            let place = (at / (BN / 4u)) * PB + at % (BN / 4u);
+            let top = high(bv[part]);
             if SPLIT == 1u {
-                bh[kk * PB + c4] = Half(top);
-                bl[kk * PB + c4] = Half(value - top);
+                bh[place] = Half(top);
+                bl[place] = Half(bv[part] - top);
             } else {
-                bh[kk * PB + c4] = Half(value);
+                bh[place] = Half(bv[part]);
             }
+        }
+        // The next step's place, before the barrier: its loads overlap with the products.
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = run * p.run * p.rows;
+            before = before_run(run, c0 + li % (BN / 4u));
         }
         workgroupBarrier();
         for (var kk = 0u; kk < BK / 16u; kk++) { // @unroll
             let a0 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 0u], PX);
             var a1 = coop_mat16x16<f16, A>();
-            if FM > 1u {
+            for (var has = 0u; has < M1; has++) { // @unroll
                 a1 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 4u], PX);
             }
             var a2 = coop_mat16x16<f16, A>();
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 a2 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 8u], PX);
             }
             var a3 = coop_mat16x16<f16, A>();
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 a3 = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + wm * FM * 4u + 12u], PX);
             }
             let b0 = coopLoadT<coop_mat16x16<f16, B>>(&bh[kk * 16u * PB + wn * FN * 4u + 0u], PB);
             var b1 = coop_mat16x16<f16, B>();
-            if FN > 1u {
+            for (var has = 0u; has < N1; has++) { // @unroll
                 b1 = coopLoadT<coop_mat16x16<f16, B>>(&bh[kk * 16u * PB + wn * FN * 4u + 4u], PB);
             }
-            if SPLIT == 1u {
+            for (var has = 0u; has < SPLIT; has++) { // @unroll
                 // The small products first: high of X times low, low times high.
                 let d0 = coopLoadT<coop_mat16x16<f16, B>>(&bl[kk * 16u * PB + wn * FN * 4u + 0u], PB);
                 var d1 = coop_mat16x16<f16, B>();
-                if FN > 1u {
+                for (var has = 0u; has < N1; has++) { // @unroll
                     d1 = coopLoadT<coop_mat16x16<f16, B>>(&bl[kk * 16u * PB + wn * FN * 4u + 4u], PB);
                 }
                 c00 = coopMultiplyAdd(a0, d0, c00);
-                if FN > 1u {
+                for (var has = 0u; has < N1; has++) { // @unroll
                     c01 = coopMultiplyAdd(a0, d1, c01);
                 }
-                if FM > 1u {
+                for (var has = 0u; has < M1; has++) { // @unroll
                     c10 = coopMultiplyAdd(a1, d0, c10);
                 }
-                if HAS_11 {
+                for (var has = 0u; has < M1N1; has++) { // @unroll
                     c11 = coopMultiplyAdd(a1, d1, c11);
                 }
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     c20 = coopMultiplyAdd(a2, d0, c20);
                 }
-                if HAS_31 {
+                for (var has = 0u; has < M2N1; has++) { // @unroll
                     c21 = coopMultiplyAdd(a2, d1, c21);
                 }
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     c30 = coopMultiplyAdd(a3, d0, c30);
                 }
-                if HAS_31 {
+                for (var has = 0u; has < M2N1; has++) { // @unroll
                     c31 = coopMultiplyAdd(a3, d1, c31);
                 }
                 let e0 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 0u], PX);
                 c00 = coopMultiplyAdd(e0, b0, c00);
-                if FN > 1u {
+                for (var has = 0u; has < N1; has++) { // @unroll
                     c01 = coopMultiplyAdd(e0, b1, c01);
                 }
                 var e1 = coop_mat16x16<f16, A>();
-                if FM > 1u {
+                for (var has = 0u; has < M1; has++) { // @unroll
                     e1 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 4u], PX);
                 }
-                if FM > 1u {
+                for (var has = 0u; has < M1; has++) { // @unroll
                     c10 = coopMultiplyAdd(e1, b0, c10);
                 }
-                if HAS_11 {
+                for (var has = 0u; has < M1N1; has++) { // @unroll
                     c11 = coopMultiplyAdd(e1, b1, c11);
                 }
                 var e2 = coop_mat16x16<f16, A>();
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     e2 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 8u], PX);
                 }
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     c20 = coopMultiplyAdd(e2, b0, c20);
                 }
-                if HAS_31 {
+                for (var has = 0u; has < M2N1; has++) { // @unroll
                     c21 = coopMultiplyAdd(e2, b1, c21);
                 }
                 var e3 = coop_mat16x16<f16, A>();
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     e3 = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + wm * FM * 4u + 12u], PX);
                 }
-                if FM > 2u {
+                for (var has = 0u; has < M2; has++) { // @unroll
                     c30 = coopMultiplyAdd(e3, b0, c30);
                 }
-                if HAS_31 {
+                for (var has = 0u; has < M2N1; has++) { // @unroll
                     c31 = coopMultiplyAdd(e3, b1, c31);
                 }
             }
             c00 = coopMultiplyAdd(a0, b0, c00);
-            if FN > 1u {
+            for (var has = 0u; has < N1; has++) { // @unroll
                 c01 = coopMultiplyAdd(a0, b1, c01);
             }
-            if FM > 1u {
+            for (var has = 0u; has < M1; has++) { // @unroll
                 c10 = coopMultiplyAdd(a1, b0, c10);
             }
-            if HAS_11 {
+            for (var has = 0u; has < M1N1; has++) { // @unroll
                 c11 = coopMultiplyAdd(a1, b1, c11);
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 c20 = coopMultiplyAdd(a2, b0, c20);
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 c21 = coopMultiplyAdd(a2, b1, c21);
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 c30 = coopMultiplyAdd(a3, b0, c30);
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 c31 = coopMultiplyAdd(a3, b1, c31);
             }
         }
@@ -312,55 +332,48 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             since = 0u;
             s00 = s00 + c00;
             c00 = coop_mat16x16<f32, C>();
-            if FN > 1u {
+            for (var has = 0u; has < N1; has++) { // @unroll
                 s01 = s01 + c01;
             }
-            if FN > 1u {
+            for (var has = 0u; has < N1; has++) { // @unroll
                 c01 = coop_mat16x16<f32, C>();
             }
-            if FM > 1u {
+            for (var has = 0u; has < M1; has++) { // @unroll
                 s10 = s10 + c10;
             }
-            if FM > 1u {
+            for (var has = 0u; has < M1; has++) { // @unroll
                 c10 = coop_mat16x16<f32, C>();
             }
-            if HAS_11 {
+            for (var has = 0u; has < M1N1; has++) { // @unroll
                 s11 = s11 + c11;
             }
-            if HAS_11 {
+            for (var has = 0u; has < M1N1; has++) { // @unroll
                 c11 = coop_mat16x16<f32, C>();
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 s20 = s20 + c20;
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 c20 = coop_mat16x16<f32, C>();
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 s21 = s21 + c21;
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 c21 = coop_mat16x16<f32, C>();
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 s30 = s30 + c30;
             }
-            if FM > 2u {
+            for (var has = 0u; has < M2; has++) { // @unroll
                 c30 = coop_mat16x16<f32, C>();
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 s31 = s31 + c31;
             }
-            if HAS_31 {
+            for (var has = 0u; has < M2N1; has++) { // @unroll
                 c31 = coop_mat16x16<f32, C>();
             }
-        }
-        q0 += BK;
-        if q0 >= p.run {
-            q0 = 0u;
-            run += 1u;
-            origin = run * p.run * p.rows;
-            before = before_run(run, c0 + li % (BN / 4u));
         }
     }
     let pitch = p.partial_stride4 * 4u;
@@ -368,37 +381,37 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let t00 = s00 + c00;
     let o00 = corner + 0u * pitch + 0u;
     coopStoreT(t00, &partial[o00], pitch);
-    if FN > 1u {
+    for (var has = 0u; has < N1; has++) { // @unroll
         let t01 = s01 + c01;
         let o01 = corner + 0u * pitch + 16u;
         coopStoreT(t01, &partial[o01], pitch);
     }
-    if FM > 1u {
+    for (var has = 0u; has < M1; has++) { // @unroll
         let t10 = s10 + c10;
         let o10 = corner + 16u * pitch + 0u;
         coopStoreT(t10, &partial[o10], pitch);
     }
-    if HAS_11 {
+    for (var has = 0u; has < M1N1; has++) { // @unroll
         let t11 = s11 + c11;
         let o11 = corner + 16u * pitch + 16u;
         coopStoreT(t11, &partial[o11], pitch);
     }
-    if FM > 2u {
+    for (var has = 0u; has < M2; has++) { // @unroll
         let t20 = s20 + c20;
         let o20 = corner + 32u * pitch + 0u;
         coopStoreT(t20, &partial[o20], pitch);
     }
-    if HAS_31 {
+    for (var has = 0u; has < M2N1; has++) { // @unroll
         let t21 = s21 + c21;
         let o21 = corner + 32u * pitch + 16u;
         coopStoreT(t21, &partial[o21], pitch);
     }
-    if FM > 2u {
+    for (var has = 0u; has < M2; has++) { // @unroll
         let t30 = s30 + c30;
         let o30 = corner + 48u * pitch + 0u;
         coopStoreT(t30, &partial[o30], pitch);
     }
-    if HAS_31 {
+    for (var has = 0u; has < M2N1; has++) { // @unroll
         let t31 = s31 + c31;
         let o31 = corner + 48u * pitch + 16u;
         coopStoreT(t31, &partial[o31], pitch);

@@ -157,15 +157,31 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     var origin = start(run * p.run);
     var before = before_run(run, c0 + li % (BN / 4u));
     for (; step < end; step++) {
+        // All loads first, so that they are in flight together.
+        var xv: array<Vec, BM * BK / 4u / WG>;
+        var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            let row = at / (BK / 4u);
-            let k4 = at % (BK / 4u);
-            xs[row * PITCH + k4] = load(m_tile * BM + row, q0 + k4 * 4u, origin);
+            xv[part] = load(m_tile * BM + at / (BK / 4u), q0 + at % (BK / 4u) * 4u, origin);
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            bs[at] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
+            bv[part] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
+        }
+        for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
+            let at = li + part * WG;
+            xs[(at / (BK / 4u)) * PITCH + at % (BK / 4u)] = xv[part];
+        }
+        for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
+            bs[li + part * WG] = bv[part];
+        }
+        // The next step's place, before the barrier: its loads overlap with the products.
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = start(run * p.run);
+            before = before_run(run, c0 + li % (BN / 4u));
         }
         workgroupBarrier();
         for (var k4 = 0u; k4 < BK / 4u; k4++) {
@@ -183,13 +199,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
-        q0 += BK;
-        if q0 >= p.run {
-            q0 = 0u;
-            run += 1u;
-            origin = start(run * p.run);
-            before = before_run(run, c0 + li % (BN / 4u));
-        }
     }
     for (var i = 0u; i < TM; i++) { // @unroll
         let row = piece * p.partial_rows + m_tile * BM + ty + i * WM;

@@ -129,14 +129,22 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     var origin = run * p.run * p.rows;
     var before = before_run(run, c0 + li % RV);
     for (; step < end; step++) {
-        for (var at = li; at < BK * RV; at += WG) {
-            bs[at] = operand(q0 + at / RV, c0 + at % RV, before);
-        }
-        workgroupBarrier();
         var value: array<Vec, BK / LK>;
         for (var part = 0u; part < BK / LK; part++) { // @unroll
             value[part] = load(row, q0 + part * LK + lane, origin);
         }
+        for (var at = li; at < BK * RV; at += WG) {
+            bs[at] = operand(q0 + at / RV, c0 + at % RV, before);
+        }
+        // The next step's place, before the barrier: its loads overlap with the products.
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = run * p.run * p.rows;
+            before = before_run(run, c0 + li % RV);
+        }
+        workgroupBarrier();
         for (var part = 0u; part < BK / LK; part++) { // @unroll
             for (var v = 0u; v < RV; v++) { // @unroll
                 let b = bs[(part * LK + lane) * RV + v];
@@ -146,13 +154,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
-        q0 += BK;
-        if q0 >= p.run {
-            q0 = 0u;
-            run += 1u;
-            origin = run * p.run * p.rows;
-            before = before_run(run, c0 + li % RV);
-        }
     }
     for (var o = 0u; o < 4u * RV; o++) { // @unroll
         sums[li] = acc[o];

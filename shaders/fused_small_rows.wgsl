@@ -161,6 +161,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
             bs[(at % RV) * PV + place] = operand(q0 + kk, c0 + at % RV, before);
         }
+        // The next step's place, before the barrier: its loads overlap with the products.
+        q0 += BK;
+        if q0 >= p.run {
+            q0 = 0u;
+            run += 1u;
+            origin = start(run * p.run);
+            before = before_run(run, c0 + li % RV);
+        }
         workgroupBarrier();
         for (var v = 0u; v < RV; v++) { // @unroll
             for (var e = 0u; e < 4u; e++) { // @unroll
@@ -171,13 +179,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
-        q0 += BK;
-        if q0 >= p.run {
-            q0 = 0u;
-            run += 1u;
-            origin = start(run * p.run);
-            before = before_run(run, c0 + li % RV);
-        }
     }
     // Across the invocations of a row, one vec4 of the tile at a time.
     for (var o = 0u; o < TM * RV; o++) { // @unroll

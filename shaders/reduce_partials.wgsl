@@ -1,5 +1,5 @@
 //! reduce_partials - adds the pieces of a split reduction in a fixed order, and the weights with it.
-//! Computes   G[g_row0 + i, column0 + r] += unscale * scale[r] * sum_piece partial[piece, i, r]
+//! Computes   G[g_row0 + i, column0 + r] (+)= unscale * scale[r] * sum_piece partial[piece, i, r]
 //! Bindings   0 p uniform ReduceParams | 1 partial read vec4 Real [pieces, partial_rows, partial_stride4] | 2 factors read vec4 Real, row scale_row is scale | 3 g read_write vec4 Real [I_n, stride4]
 //! Spec       LANES invocations that share the pieces of one output, OUTPUTS vec4s of a workgroup
 //! Grid       (rows * columns4 / OUTPUTS, folded over y, 1)          src/plan/fused.rs
@@ -24,7 +24,7 @@ struct ReduceParams {
     scale_row: u32,
     grid_x: u32,
     unscale: f32,
-    pad: u32,
+    add: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: ReduceParams;
@@ -58,6 +58,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     if li < OUTPUTS && inside {
         let column = p.column0 / 4u + c;
         let out = (p.g_row0 + i) * p.stride4 + column;
-        g[out] = g[out] + (sum * Real(p.unscale)) * factors[p.scale_row * p.stride4 + column];
+        var value = (sum * Real(p.unscale)) * factors[p.scale_row * p.stride4 + column];
+        if p.add == 1u {
+            value += g[out];
+        }
+        g[out] = value;
     }
 }

@@ -4,7 +4,7 @@ use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{FusedParams, MttkrpPlan, Params, ReduceParams, Slot};
+use crate::plan::{FusedParams, Method, MttkrpPlan, Params, ReduceParams, Slot};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
 use wgpu::BufferUsages;
@@ -61,7 +61,8 @@ impl Inner {
         let params = self.params(plan, x.range.map_or(1.0, Range::x_scale))?;
         let stride = self.params_stride(plan);
         scoped(&self.device, "recording an MTTKRP", || {
-            for buffer in &g.buffers {
+            // FUSED writes every entry itself.
+            for buffer in g.buffers.iter().filter(|_| plan.method() != Method::Fused) {
                 encoder.clear_buffer(buffer, 0, None);
             }
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {

@@ -1,7 +1,7 @@
 //! Unrolls the loops that a shader marks `// @unroll`, because WGSL has no hint for it: arrays indexed by such a loop
 //! then have constant indices and stay in registers whatever a driver's heuristics say. The file is valid WGSL as it
 //! lies; only this form is understood: `for (var NAME = 0u; NAME < BOUND; NAME++) { // @unroll`, the closing brace on
-//! a line of its own with the same indentation, BOUND a product or quotient of constants of the file and numbers.
+//! a line of its own with the same indentation, BOUND a product or quotient of constants of the file and numbers. A bound of 0 or 1 is a condition without a branch.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ pub(super) fn unroll(text: &str) -> Result<String, String> {
     for line in text.lines() {
         let Some((name, value)) = line.strip_prefix("const ").and_then(|l| l.split_once(": u32 = ")) else { continue };
         let value = value.split(';').next().unwrap_or_default();
-        // What is not a product, like max(..), is simply not known here.
+        // What is not understood, like max(..), is simply not known here.
         if let Some(value) = evaluate(value, &constants) {
             constants.insert(name.to_owned(), value);
         }
@@ -61,7 +61,7 @@ fn head(code: &str) -> Option<(&str, &str)> {
     rest.strip_prefix(name)?.starts_with("++) {").then_some((name, bound))
 }
 
-/// `A`, `4u`, `A * B / 4u`, `(A / B) * (C / D)`: factors from left to right.
+/// `A`, `4u`, `A * B / 4u`, `(A / B) * (C / D)`, `min(A / 4u, 1u)`: factors from left to right.
 fn evaluate(text: &str, constants: &HashMap<String, u32>) -> Option<u32> {
     let text = text.trim();
     let mut depth = 0;
@@ -72,6 +72,9 @@ fn evaluate(text: &str, constants: &HashMap<String, u32>) -> Option<u32> {
     if let Some((at, operator)) = split {
         let (left, right) = (evaluate(&text[..at], constants)?, evaluate(&text[at + 1..], constants)?);
         return if operator == '*' { left.checked_mul(right) } else { left.checked_div(right) };
+    }
+    if let Some((left, right)) = text.strip_prefix("min(").and_then(|t| t.strip_suffix(')')?.split_once(", ")) {
+        return Some(evaluate(left, constants)?.min(evaluate(right, constants)?));
     }
     if let Some(inner) = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) {
         return evaluate(inner, constants);

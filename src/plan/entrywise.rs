@@ -144,7 +144,7 @@ pub(super) fn dispatches(
 pub(super) fn chain(problem: &Problem, method: Method, blocks: Blocks, slabs: usize) -> u64 {
     let shape = problem.shape;
     let slice = (shape.len() / shape.rows(problem.mode)) as u64;
-    let inner_mode = problem.other_modes().last();
+    let inner_mode = problem.other_modes().next_back();
     let inner = inner_mode.map_or(1, |m| shape.rows(m)) as u64;
     match method {
         Method::Slice => inner + slice / inner + slabs as u64,

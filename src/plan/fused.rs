@@ -83,7 +83,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
         (runs, [("RUNS", u32::from(runs)), ("VEC", view.vec(runs))])
     };
     let split = problem.options.precision == Precision::Float32;
-    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.reduction, caps);
+    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction, caps);
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
         let (runs, layout) = layout(tile.bk);
         consts.extend(layout);
@@ -229,6 +229,12 @@ pub(super) struct Fused {
     pub why: &'static str,
 }
 
+/// Whether no slab before this one has rows of the result in common with it: their ranges along the mode are equal or
+/// disjoint, because one mode is cut and those before it have single indices.
+fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
+    slabs[..index].iter().all(|slab| slab.offsets[mode] != slabs[index].offsets[mode])
+}
+
 /// All dispatches of the method.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
     let element = problem.dtype().bytes();
@@ -244,7 +250,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
             fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
             let (lanes, outputs) = reduce_shape(cut.pieces);
             chain += (kernel.chain)(&kernel, cut.piece) + cut.pieces.div_ceil(lanes) + lanes + 1;
-            let others = || (0..slab.dims.len()).filter(|&m| m != problem.mode);
+            let others = || problem.other_modes();
             let all_row0 = problem.row0(slab);
             let partial_rows = cut.m_tiles * kernel.bm;
             // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
@@ -272,7 +278,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     grid_x: x,
                     scale_row: scale_row(problem.mode),
                     x_scale: 1.0,
-                    last_row0: others().last().map_or(0, |m| all_row0[m]),
+                    last_row0: others().next_back().map_or(0, |m| all_row0[m]),
                     pad: [0; 3],
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                     row0: per_mode(others().map(|m| all_row0[m])),
@@ -296,7 +302,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     scale_row: if kernel.f16 { scale_row(problem.mode) + 1 } else { problem.weights_row() },
                     grid_x: x,
                     unscale: 1.0,
-                    pad: 0,
+                    add: u32::from(!first_of_rows(slabs, problem.mode, index)),
                 };
                 let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
                 fused.dispatches.push(Dispatch {

@@ -321,8 +321,8 @@ pub struct ReduceParams {
     pub grid_x: u32,
     /// What everything is multiplied by.
     pub unscale: f32,
-    /// Fills the row.
-    pub pad: u32,
+    /// 1 to add to the result, 0 to overwrite it.
+    pub add: u32,
 }
 
 /// Parameters of a dispatch, by kernel.

@@ -67,7 +67,7 @@ impl Problem<'_> {
         self.options.dtype
     }
 
-    fn other_modes(&self) -> impl Iterator<Item = usize> {
+    fn other_modes(&self) -> impl DoubleEndedIterator<Item = usize> {
         (0..self.shape.order()).filter(move |&m| m != self.mode)
     }
 

@@ -46,9 +46,21 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
     let rv = match width {
         0..=4 => 1,
         5..=8 => 2,
-        9..=16 => 4,
+        9..=16 => {
+            if dtype == Dtype::F64 {
+                2
+            } else {
+                4
+            }
+        }
         // A tile of many rows would be mostly empty.
-        _ if rows <= 8 => 4,
+        _ if rows <= 8 => {
+            if dtype == Dtype::F64 {
+                2
+            } else {
+                4
+            }
+        }
         _ => return None,
     };
     // At most about 128 registers of sums, and no more rows than there are.
@@ -81,6 +93,7 @@ pub(super) fn fused_f16(
     cols: bool,
     split: bool,
     rows: usize,
+    last: usize,
     k: usize,
     caps: &DeviceCaps,
 ) -> Option<FusedF16> {
@@ -90,18 +103,21 @@ pub(super) fn fused_f16(
     // One product needs half of the workgroup memory, so that BK may be twice as long.
     let deep = if split { 1 } else { 2 };
     let table: &[(u32, u32, u32, u32, u32)] = match (width, cols) {
-        (0..=16, false) => &[(64, 16, 64, 4, 1)],
-        (0..=16, true) => &[(64, 16, 32 * deep, 2, 1)],
-        (0..=32, _) => &[(64, 32, 32 * deep, 2, 2)],
-        (0..=64, _) => &[(64, 64, 32 * deep, 2, 2)],
-        _ => &[(128, 128, 32 * deep, 2, 4), (64, 64, 32, 2, 2)],
+        (0..=16, false) => &[(64, 16, 64, 4, 1), (64, 16, 32, 4, 1)],
+        (0..=16, true) => &[(64, 16, 32 * deep, 2, 1), (64, 16, 32, 2, 1)],
+        (0..=32, _) => &[(64, 32, 32 * deep, 2, 2), (64, 32, 32, 2, 2)],
+        (0..=64, _) => &[(64, 64, 32 * deep, 2, 2), (64, 64, 32, 2, 2)],
+        _ => &[(128, 128, 32 * deep, 2, 4), (128, 128, 32, 2, 4), (64, 64, 32, 2, 2)],
     };
     let fits = |&&(bm, bn, bk, sm, sn): &&(u32, u32, u32, u32, u32)| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
     };
-    let &(bm, bn, bk, sm, sn) = table.iter().find(fits)?;
+    // Runs of the last other mode are padded to whole steps.
+    let snug = |&&(_, _, bk, ..): &&(u32, u32, u32, u32, u32)| last.next_multiple_of(bk as usize) * 8 <= last * 9;
+    let found = table.iter().filter(fits).find(snug).or_else(|| table.iter().find(fits));
+    let &(bm, bn, bk, sm, sn) = found?;
     Some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1056 })
 }
 
