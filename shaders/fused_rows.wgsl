@@ -1,7 +1,7 @@
 //! fused_rows - register tiles, every mode but the last: X is contiguous along k.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
 //! Twin       -
@@ -10,6 +10,7 @@ alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
+const SNUG: u32 = 1u; // @spec
 const BM: u32 = 128u; // @spec
 const BN: u32 = 64u; // @spec
 const BK: u32 = 16u; // @spec
@@ -57,8 +58,7 @@ var<workgroup> xs: array<Vec, BM * PITCH>; // (BM, BK / 4 + 1), four k in a vec4
 var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
 
 // Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, column: u32) -> Vec {
-    let c = min(column, p.stride4 - 1u);
+fn before_run(run: u32, c: u32) -> Vec {
     var value = Vec(1);
     if RUNS == 1u {
         var rest = run;
@@ -76,9 +76,9 @@ fn before_run(run: u32, column: u32) -> Vec {
     return value;
 }
 
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
 fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if q >= p.run || c >= p.stride4 {
+    if SNUG == 0u && q >= p.run {
         return Vec(0);
     }
     if RUNS == 1u {
@@ -107,11 +107,10 @@ fn start(k: u32) -> u32 {
     return k + (k / p.right) * (p.rows - 1u) * p.right;
 }
 
-// X of row i at q..q+3 of a run. What lies beyond the ends reads something valid; its products are 0 or dropped.
-fn load(row: u32, q: u32, origin: u32) -> Vec {
-    let i = min(row, p.rows - 1u) * p.right;
+// X of the row that begins at i, at q..q+3 of a run. What lies beyond the run's end reads something valid.
+fn load(i: u32, q: u32, origin: u32) -> Vec {
     if VEC == 4u {
-        let at = min(q, p.run - 4u);
+        let at = select(min(q, p.run - 4u), q, SNUG == 1u);
         if RUNS == 1u {
             return x4[(origin + at + i) / 4u];
         }
@@ -119,7 +118,7 @@ fn load(row: u32, q: u32, origin: u32) -> Vec {
     }
     var value = Vec(0);
     for (var e = 0u; e < 4u; e++) { // @unroll
-        let at = min(q + e, p.run - 1u);
+        let at = select(min(q + e, p.run - 1u), q + e, SNUG == 1u);
         if RUNS == 1u {
             value[e] = x1[origin + at + i];
         } else {
@@ -149,24 +148,30 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             acc[i][j] = Vec(0);
         }
     }
+    // Columns and rows beyond the ends repeat the last ones; what comes of them is not read.
+    let column = min(c0 + li % (BN / 4u), p.stride4 - 1u);
+    var row_at: array<u32, BM * BK / 4u / WG>;
+    for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
+        row_at[part] = min(m_tile * BM + (li + part * WG) / (BK / 4u), p.rows - 1u) * p.right;
+    }
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     var step = piece * p.piece;
     let end = min(step + p.piece, p.steps);
     var run = step / p.run_steps;
     var q0 = (step - run * p.run_steps) * BK;
     var origin = start(run * p.run);
-    var before = before_run(run, c0 + li % (BN / 4u));
+    var before = before_run(run, column);
     for (; step < end; step++) {
         // All loads first, so that they are in flight together.
         var xv: array<Vec, BM * BK / 4u / WG>;
         var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            xv[part] = load(m_tile * BM + at / (BK / 4u), q0 + at % (BK / 4u) * 4u, origin);
+            xv[part] = load(row_at[part], q0 + at % (BK / 4u) * 4u, origin);
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            bv[part] = operand(q0 + at / (BN / 4u), c0 + at % (BN / 4u), before);
+            bv[part] = operand(q0 + at / (BN / 4u), column, before);
         }
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
@@ -181,7 +186,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             q0 = 0u;
             run += 1u;
             origin = start(run * p.run);
-            before = before_run(run, c0 + li % (BN / 4u));
+            before = before_run(run, column);
         }
         workgroupBarrier();
         for (var k4 = 0u; k4 < BK / 4u; k4++) {

@@ -1,7 +1,7 @@
 //! fused_small_cols - small ranks, last mode: memory-bound, X goes straight to registers, neighbours along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of 4 LX, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain: repeatable
 //! Twin       -
@@ -10,6 +10,7 @@ alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
+const SNUG: u32 = 1u; // @spec
 const LX: u32 = 32u; // @spec
 const LK: u32 = 8u; // @spec
 const RV: u32 = 1u; // @spec
@@ -52,8 +53,7 @@ var<workgroup> bs: array<Vec, BK * RV>; // (BK, RV)
 var<workgroup> sums: array<Vec, WG>; // (LK, LX)
 
 // Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, column: u32) -> Vec {
-    let c = min(column, p.stride4 - 1u);
+fn before_run(run: u32, c: u32) -> Vec {
     var value = Vec(1);
     if RUNS == 1u {
         var rest = run;
@@ -71,9 +71,9 @@ fn before_run(run: u32, column: u32) -> Vec {
     return value;
 }
 
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
 fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if q >= p.run || c >= p.stride4 {
+    if SNUG == 0u && q >= p.run {
         return Vec(0);
     }
     if RUNS == 1u {
@@ -96,7 +96,7 @@ fn operand(q: u32, c: u32, before: Vec) -> Vec {
 
 // X of q at rows i..i+3. What lies beyond the ends reads something valid; its products are 0 or dropped.
 fn load(row: u32, q: u32, origin: u32) -> Vec {
-    let at = origin + min(q, p.run - 1u) * p.rows;
+    let at = origin + select(min(q, p.run - 1u), q, SNUG == 1u) * p.rows;
     if VEC == 4u {
         return x4[(at + min(row, p.rows - 4u)) / 4u];
     }
@@ -121,20 +121,22 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     for (var i = 0u; i < 4u * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
+    // Columns beyond the end repeat the last ones; what comes of them is not read.
+    let column = min(c0 + li % RV, p.stride4 - 1u);
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     var step = piece * p.piece;
     let end = min(step + p.piece, p.steps);
     var run = step / p.run_steps;
     var q0 = (step - run * p.run_steps) * BK;
     var origin = run * p.run * p.rows;
-    var before = before_run(run, c0 + li % RV);
+    var before = before_run(run, column);
     for (; step < end; step++) {
         var value: array<Vec, BK / LK>;
         for (var part = 0u; part < BK / LK; part++) { // @unroll
             value[part] = load(row, q0 + part * LK + lane, origin);
         }
         for (var at = li; at < BK * RV; at += WG) {
-            bs[at] = operand(q0 + at / RV, c0 + at % RV, before);
+            bs[at] = operand(q0 + at / RV, column, before);
         }
         // The next step's place, before the barrier: its loads overlap with the products.
         q0 += BK;
@@ -142,7 +144,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             q0 = 0u;
             run += 1u;
             origin = run * p.run * p.rows;
-            before = before_run(run, c0 + li % RV);
+            before = before_run(run, column);
         }
         workgroupBarrier();
         for (var part = 0u; part < BK / LK; part++) { // @unroll

@@ -1,7 +1,7 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
 //! Twin       -
@@ -10,6 +10,7 @@ alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
+const SNUG: u32 = 1u; // @spec
 const KL: u32 = 32u; // @spec
 const ML: u32 = 4u; // @spec
 const TM: u32 = 8u; // @spec
@@ -56,8 +57,7 @@ var<workgroup> bs: array<Vec, RV * PV>; // (RV, 4, KL + 1): the e-th k of every 
 var<workgroup> sums: array<Vec, WG>; // (ML, KL)
 
 // Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, column: u32) -> Vec {
-    let c = min(column, p.stride4 - 1u);
+fn before_run(run: u32, c: u32) -> Vec {
     var value = Vec(1);
     if RUNS == 1u {
         var rest = run;
@@ -75,9 +75,9 @@ fn before_run(run: u32, column: u32) -> Vec {
     return value;
 }
 
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the ends.
+// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
 fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if q >= p.run || c >= p.stride4 {
+    if SNUG == 0u && q >= p.run {
         return Vec(0);
     }
     if RUNS == 1u {
@@ -109,7 +109,7 @@ fn start(k: u32) -> u32 {
 // X of row i at this invocation's four k of a step: neighbours, or KL apart where rows are not whole vec4s.
 fn load(i: u32, q0: u32, lane: u32, origin: u32) -> Vec {
     if VEC == 4u {
-        let at = min(q0 + lane * 4u, p.run - 4u);
+        let at = select(min(q0 + lane * 4u, p.run - 4u), q0 + lane * 4u, SNUG == 1u);
         if RUNS == 1u {
             return x4[(origin + at + i * p.right) / 4u];
         }
@@ -117,7 +117,7 @@ fn load(i: u32, q0: u32, lane: u32, origin: u32) -> Vec {
     }
     var value = Vec(0);
     for (var e = 0u; e < 4u; e++) { // @unroll
-        let at = min(q0 + e * KL + lane, p.run - 1u);
+        let at = select(min(q0 + e * KL + lane, p.run - 1u), q0 + e * KL + lane, SNUG == 1u);
         if RUNS == 1u {
             value[e] = x1[origin + at + i * p.right];
         } else {
@@ -141,13 +141,15 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     for (var i = 0u; i < TM * RV; i++) { // @unroll
         acc[i] = Vec(0);
     }
+    // Columns beyond the end repeat the last ones; what comes of them is not read.
+    let column = min(c0 + li % RV, p.stride4 - 1u);
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     var step = piece * p.piece;
     let end = min(step + p.piece, p.steps);
     var run = step / p.run_steps;
     var q0 = (step - run * p.run_steps) * BK;
     var origin = start(run * p.run);
-    var before = before_run(run, c0 + li % RV);
+    var before = before_run(run, column);
     for (; step < end; step++) {
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
@@ -159,7 +161,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             if VEC == 4u {
                 place = (kk % 4u) * PE + kk / 4u;
             }
-            bs[(at % RV) * PV + place] = operand(q0 + kk, c0 + at % RV, before);
+            bs[(at % RV) * PV + place] = operand(q0 + kk, column, before);
         }
         // The next step's place, before the barrier: its loads overlap with the products.
         q0 += BK;
@@ -167,7 +169,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             q0 = 0u;
             run += 1u;
             origin = start(run * p.run);
-            before = before_run(run, c0 + li % RV);
+            before = before_run(run, column);
         }
         workgroupBarrier();
         for (var v = 0u; v < RV; v++) { // @unroll

@@ -80,7 +80,8 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
     // Every kernel but the streaming one knows runs.
     let layout = |step: u32| {
         let runs = view.runs(step as usize);
-        (runs, [("RUNS", u32::from(runs)), ("VEC", view.vec(runs))])
+        let snug = view.run(runs).is_multiple_of(step as usize);
+        (runs, [("RUNS", u32::from(runs)), ("SNUG", u32::from(snug)), ("VEC", view.vec(runs))])
     };
     let split = problem.options.precision == Precision::Float32;
     let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction, caps);
