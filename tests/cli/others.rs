@@ -71,6 +71,7 @@ fn devices_lists_the_cpu_and_every_adapter() {
     );
     assert!(listed[0]["threads"].as_u64().unwrap() > 0);
     let text = folder.run(&["devices"]).ok().stdout;
+    assert!(text.lines().all(|line| !line.contains("MATRIXyes") && !line.contains("MATRIXno")), "{text}");
     for device in listed {
         assert!(text.contains(device["name"].as_str().unwrap()), "{text}");
         assert!(device["memory"].is_null() || device["memory"].is_u64(), "{device}");
