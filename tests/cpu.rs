@@ -4,7 +4,7 @@ mod common;
 
 use common::known::{known_values, mttkrp};
 use common::{Numbers, Reference, assert_within_bound, share_of_bound};
-use ndarray::{Array1, Array2, ArrayD, ArrayView2, Axis, IxDyn, Slice, array, s};
+use ndarray::{Array1, Array2, ArrayD, Axis, IxDyn, Slice, array, s};
 use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, Cpu, Error, Real};
 
