@@ -114,13 +114,13 @@ pub enum Error {
         value: f64,
     },
     /// A result left the range of its dtype.
-    #[error("{what} overflowed {dtype} at index {}: scale the data or use a wider dtype", show(.index))]
+    #[error("{what} overflowed {dtype}{}: scale the data or use a wider dtype", at(.index))]
     Overflow {
         /// What overflowed.
         what: String,
         /// `f32` or `f64`.
         dtype: &'static str,
-        /// 0-based index of the first bad entry.
+        /// 0-based index of the first bad entry; empty for a single number, such as a norm.
         index: Vec<usize>,
     },
     /// An option whose value makes no sense.
@@ -248,6 +248,10 @@ pub(crate) fn one_line(text: &str) -> String {
 pub(crate) fn show(values: &[usize]) -> String {
     let parts: Vec<String> = values.iter().map(ToString::to_string).collect();
     format!("({})", parts.join(", "))
+}
+
+fn at(index: &[usize]) -> String {
+    if index.is_empty() { String::new() } else { format!(" at index {}", show(index)) }
 }
 
 fn list(names: &[String]) -> String {

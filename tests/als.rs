@@ -232,6 +232,10 @@ fn bad_data_is_named_by_index() {
 
 #[test]
 fn options_that_make_no_sense_are_errors() {
+    for rank in [usize::MAX, 1 << 40, 1 << 62] {
+        let error = cp_als(&Cpu::new(), array![[1.0f32, 2.0]].view(), &CpAlsOptions::new(rank)).unwrap_err();
+        assert_eq!(error, Error::TooManyElements { what: "a factor or a gram", dims: vec![rank, rank] });
+    }
     let x = Array2::<f64>::ones((3, 4));
     let error = |options: &CpAlsOptions| cp_als(&Cpu::new(), x.view(), options).unwrap_err();
     assert_eq!(error(&CpAlsOptions::new(0)), Error::RankZero);

@@ -8,6 +8,7 @@ mod common {
 }
 
 use common::adapter::{gpu, gpu_with_binding, minimal_gpu};
+use common::compare::known::known_values;
 use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2, ShapeBuilder, s};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
@@ -134,6 +135,17 @@ fn every_method_is_within_its_bound_in_f64() {
     }
     check.problem::<f64>(&[6, 5, 7], 33, &methods());
     check.done("f64");
+}
+
+#[test]
+fn known_values_of_every_method() {
+    let Some(gpu) = gpu() else { return };
+    for method in Method::ALL {
+        known_values::<f32>(&gpu, method);
+        if gpu.caps().f64 {
+            known_values::<f64>(&gpu, method);
+        }
+    }
 }
 
 /// Without f32 atomics, with 128 MiB bindings, 16 KiB of workgroup memory and 8 storage buffers.

@@ -74,6 +74,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     options.check()?;
     let (x, rank) = (x.into_dyn(), options.rank);
     let shape = Shape::new(x.shape())?;
+    check_rank(&shape, rank)?;
     let norm = timed(&mut seconds.fit, || fit::norm(x.view()))?;
     let plan_options = options.plan.clone().dtype(T::DTYPE);
     let plan = |mode| MttkrpPlan::new(&shape, mode, rank, &plan_options, backend.caps());
@@ -142,6 +143,15 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let fit = fits.last().copied().unwrap_or_default();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
     Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, warnings })
+}
+
+/// Errors where a factor or a gram of this rank could not be addressed.
+fn check_rank(shape: &Shape, rank: usize) -> Result<()> {
+    let rows = shape.iter().fold(rank, |most, &d| most.max(d));
+    match rows.checked_mul(rank).and_then(|n| n.checked_mul(size_of::<f64>())) {
+        Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+        _ => Err(Error::TooManyElements { what: "a factor or a gram", dims: vec![rows, rank] }),
+    }
 }
 
 /// The model with its components in order of falling weight, equal ones as they were. Columns stay as they were solved

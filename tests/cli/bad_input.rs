@@ -52,12 +52,16 @@ fn folder() -> Folder {
     wrong[2][[3, 1]] = f64::NAN;
     put_factors(&folder, "bad_factor", &wrong);
     put_factors(&folder, "too_few", &good()[..2]);
+    put_factors(&folder, "too_many", &[2, 3, 4, 5].map(|rows| Array2::<f64>::ones((rows, 2))));
     put_factors(&folder, "no_columns", &[2, 3, 4].map(|rows| Array2::<f64>::ones((rows, 0))));
     put_factors(&folder, "too_large", &good().map(|f| f * 1e30));
     folder.put("three.npy", &Array1::<f64>::ones(3));
     folder.put("large_x.npy", &(x * 1e10));
     // After all the work the result cannot be put where this folder is.
     folder.write("taken/weights.npy/notes.txt", "mine");
+    // An older result there stays as it was.
+    put_factors(&folder, "taken", &good());
+    folder.write("taken/summary.json", "{}");
     folder
 }
 
@@ -100,6 +104,8 @@ fn bad_use() {
         ("mttkrp x.npy --factors u --mode 0 --tile 0 -o g.npy", USE, "--tile is 0"),
         ("mttkrp x.npy --factors u --mode 0 -o x.npy", USE, "x.npy is the input"),
         ("mttkrp x.npy --factors u --mode 0", USE, "--output"),
+        ("decompose u/factor_1.npy --rank 2 -o u", USE, "would replace the input"),
+        ("decompose u/../u/factor_2.npy --rank 2 -o ./u", USE, "would replace the input"),
         ("plot u", USE, "--output"),
     ]);
 }
@@ -151,6 +157,11 @@ fn bad_factors_and_starts() {
         ("mttkrp x.npy --factors no_columns --mode 0 -o g.npy", INPUT, "(2, 0)"),
         ("mttkrp x.npy --factors too_few --mode 0 -o g.npy", INPUT, "factor_2.npy"),
         ("mttkrp x.npy --factors bad_factor --mode 0 -o g.npy", INPUT, "factor 2 has NaN at index (3, 1)"),
+        (
+            "mttkrp x.npy --factors too_many --mode 0 -o g.npy",
+            INPUT,
+            "factor_3.npy is there, but the tensor has order 3",
+        ),
         ("mttkrp x.npy --factors missing --mode 0 -o g.npy", INPUT, "missing"),
         ("mttkrp x.npy --factors u --weights three.npy --mode 0 -o g.npy", INPUT, "3 weights were given for rank 2"),
         ("mttkrp x.npy --factors u --weights x.npy --mode 0 -o g.npy", INPUT, "not a vector"),

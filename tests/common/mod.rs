@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod known;
+
 use ndarray::{Array1, Array2, ArrayD, ArrayView1, ArrayView2, ArrayViewD, IxDyn, Zip};
 use polyad::Real;
 use polyad::reference::{mttkrp_reference, mttkrp_scale};

@@ -82,6 +82,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     }
     if let Some(dir) = &args.output {
         io::check_output_dir(dir)?;
+        check_input_stays(&args.input, dir)?;
     }
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
@@ -103,6 +104,16 @@ fn check(args: &Args) -> Result<(), Failure> {
     at_least_one("--sweeps", args.sweeps)?;
     if !(args.tol >= 0.0 && args.tol.is_finite()) {
         return Err(Failure::Usage(format!("--tol is {}: it must be a finite number of at least 0", args.tol)));
+    }
+    Ok(())
+}
+
+/// Errors where the result would replace the input, or remove it as a factor left over from an older model.
+fn check_input_stays(input: &Path, dir: &Path) -> Result<(), Failure> {
+    let (Ok(input), Ok(dir)) = (input.canonicalize(), dir.canonicalize()) else { return Ok(()) };
+    let factors = (0..MAX_ORDER).map(|mode| format!("factor_{mode}.npy"));
+    if factors.chain(["weights.npy".into(), "summary.json".into()]).any(|name| dir.join(name) == input) {
+        return Err(Failure::Usage(format!("--output {} would replace the input", dir.display())));
     }
     Ok(())
 }
@@ -133,8 +144,11 @@ fn start(args: &Args, shape: &Shape) -> Result<Init, Failure> {
 
 /// Errors where the factors and grams of this rank cannot be had: running out later would end the program.
 fn check_memory(shape: &Shape, rank: usize) -> Result<(), Failure> {
-    let rows = shape.iter().fold(rank, |sum, &d| sum.saturating_add(d));
-    let bytes = rows.checked_mul(rank).and_then(|n| n.checked_mul(3 * size_of::<f64>()));
+    // A gram of each mode, and about six more in the solve; of each factor three copies.
+    let grams = rank.checked_mul(shape.order() + 6);
+    let rows = shape.iter().fold(0usize, |sum, &d| sum.saturating_add(d)).saturating_mul(3);
+    let bytes = grams.and_then(|n| n.checked_add(rows)).and_then(|n| n.checked_mul(rank));
+    let bytes = bytes.and_then(|n| n.checked_mul(size_of::<f64>()));
     let there = bytes.is_some_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
     if !there {
         let need = bytes.map_or("more bytes than can be addressed".into(), |n| format!("{n} bytes"));
@@ -189,12 +203,17 @@ fn decompose<T: Real>(
         seconds: result.seconds,
         warnings,
     };
+    if args.json {
+        // Before the files are put in place, for the same reason.
+        out.json(&summary)?;
+        out.check()?;
+    }
     if let Some(dir) = &args.output {
         progress::writing();
         write(dir, &result, &summary)?;
     }
     if args.json {
-        return out.json(&summary);
+        return Ok(());
     }
     if args.output.is_none() {
         out.line(format_args!("\n{}\n", components(&result.model)));

@@ -122,7 +122,7 @@ fn adapters() -> Vec<Listed> {
 
 fn print(device: &Listed, out: &mut Out) {
     out.line(&device.name);
-    let mut row = |what: &str, value: &str| out.line(format_args!("  {what:<30}{value}"));
+    let mut row = |what: &str, value: &str| out.line(format_args!("  {what:<29} {value}"));
     row("backend", &device.backend);
     row("kind", device.kind);
     row("memory", &device.memory.map_or("unknown".into(), bytes));

@@ -66,13 +66,13 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         return out.json(&info);
     }
     let values = &info.values;
-    let shown = |v: Option<f64>| v.map_or("none".to_string(), |v| v.to_string());
+    let shown = |v: Option<f64>| v.map_or("none".to_string(), exact);
     out.line(format_args!("file     {}", info.file));
     out.line(format_args!("dims     {}", show(&info.dims)));
     out.line(format_args!("order    {}", info.order));
     out.line(format_args!("dtype    {}, computed in {}", info.dtype, info.natural_dtype));
     out.line(format_args!("entries  {}", info.entries));
-    out.line(format_args!("norm     {}", values.norm));
+    out.line(format_args!("norm     {}", exact(values.norm)));
     out.line(format_args!("min      {}", shown(values.min)));
     out.line(format_args!("max      {}", shown(values.max)));
     out.line(format_args!("zeros    {}", values.zeros));
@@ -87,6 +87,12 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// All digits, with an exponent where the number would be long otherwise.
+fn exact(value: f64) -> String {
+    let plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
+    if plain { value.to_string() } else { format!("{value:e}") }
 }
 
 impl Values {
@@ -168,6 +174,20 @@ mod tests {
         let ones = Array2::from_elem((100, 1000), 0.1);
         let n = Values::of(ones.view().into_dyn()).norm;
         assert!((n / 1000f64.sqrt() - 1.0).abs() < 1e-14, "{n}");
+    }
+
+    #[test]
+    fn numbers_keep_all_digits_and_stay_short() {
+        let cases = [
+            (0.0, "0"),
+            (-2.5, "-2.5"),
+            (1.7e308, "1.7e308"),
+            (-5e-324, "-5e-324"),
+            (0.1 + 0.2, "0.30000000000000004"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(exact(value), text);
+        }
     }
 
     #[test]

@@ -126,6 +126,12 @@ fn mttkrp<T: Real>(
 
 /// The factors of `--factors` with the weights of `--weights`, of the right shapes and finite.
 fn read_factors<T: Real>(args: &Args, shape: &Shape) -> Result<CpTensor<T>, Failure> {
+    // One factor too many is a model of another tensor.
+    let more = factor_path(&args.factors, shape.order());
+    if more.exists() {
+        let order = shape.order();
+        return Err(Failure::Failed(format!("{} is there, but the tensor has order {order}", more.display())));
+    }
     let read = |mode| io::read_matrix::<T>(factor_path(&args.factors, mode));
     let factors = (0..shape.order()).map(read).collect::<Result<Vec<_>, Error>>()?;
     let sizes: Vec<_> = factors.iter().map(Array2::dim).collect();

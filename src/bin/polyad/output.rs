@@ -9,28 +9,44 @@ use std::path::{Path, PathBuf};
 const STAGING: &str = ".polyad-";
 
 /// Writes files into a folder inside `dir`, then moves all of them to `dir`. If anything fails, those moved and every
-/// folder made here are removed again.
+/// folder made here are removed again, and files that were replaced are put back.
 pub fn folder(dir: &Path, write: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut undo = Undo::default();
     undo.create(dir)?;
     let staging = undo.stage(dir)?;
     write(&staging)?;
     let entries = fs::read_dir(&staging).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let old = staging.join("old");
+    fs::create_dir(&old).map_err(|e| Failure::io(&old, &e))?;
     for entry in entries.map_err(|e| Failure::io(&staging, &e))? {
         let target = dir.join(entry.file_name());
-        fs::rename(entry.path(), &target).map_err(|e| Failure::io(&target, &e))?;
-        undo.files.push(target);
+        // A folder in the way is not replaced: the second rename refuses it.
+        let replaced = fs::symlink_metadata(&target).is_ok_and(|meta| !meta.is_dir());
+        let backup = replaced.then(|| old.join(entry.file_name()));
+        if let Some(backup) = &backup {
+            fs::rename(&target, backup).map_err(|e| Failure::io(&target, &e))?;
+        }
+        let moved = fs::rename(entry.path(), &target).map_err(|e| Failure::io(&target, &e));
+        undo.files.push(Moved { target, new: moved.is_ok(), backup });
+        moved?;
     }
-    fs::remove_dir(&staging).map_err(|e| Failure::io(&staging, &e))?;
     undo.keep();
-    Ok(())
+    fs::remove_dir_all(&staging).map_err(|e| Failure::io(&staging, &e))
 }
 
 /// What to remove if the work does not finish.
 #[derive(Debug, Default)]
 struct Undo {
     folders: Vec<PathBuf>,
-    files: Vec<PathBuf>,
+    files: Vec<Moved>,
+}
+
+/// A file of the result: where it belongs, whether it got there, and where the one that it replaces is meanwhile.
+#[derive(Debug)]
+struct Moved {
+    target: PathBuf,
+    new: bool,
+    backup: Option<PathBuf>,
 }
 
 impl Undo {
@@ -75,7 +91,12 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         for file in &self.files {
-            let _ = fs::remove_file(file);
+            if file.new {
+                let _ = fs::remove_file(&file.target);
+            }
+            if let Some(backup) = &file.backup {
+                let _ = fs::rename(backup, &file.target);
+            }
         }
         for folder in self.folders.iter().rev() {
             // The staging folder may hold files; any other only what somebody else put there meanwhile, which stays.
@@ -142,5 +163,12 @@ mod tests {
         let write = |d: &Path| ["one", "two", "zero"].iter().try_for_each(|n| put(&d.join(n), "1"));
         assert!(folder(root.path(), write).is_err());
         assert_eq!(names(root.path()), ["two"]);
+        put(&root.path().join("one"), "old").unwrap();
+        put(&root.path().join("zero"), "old").unwrap();
+        assert!(folder(root.path(), write).is_err());
+        assert_eq!(names(root.path()), ["one", "two", "zero"]);
+        for name in ["one", "zero"] {
+            assert_eq!(fs::read_to_string(root.path().join(name)).unwrap(), "old");
+        }
     }
 }
