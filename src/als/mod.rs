@@ -95,7 +95,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         Ok::<_, Error>((backend.upload_tensor(x.view())?, backend.upload_factors(None, &views)?))
     })?;
 
-    let (mut fits, mut deficient): (Vec<f64>, bool) = (Vec::new(), false);
+    let (mut fits, mut deficient, mut fallback): (Vec<f64>, bool, bool) = (Vec::new(), false, false);
     let stop = loop {
         let number = fits.len() + 1;
         for plan in &plans {
@@ -103,6 +103,12 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             let time = backend.mttkrp_into(plan, &xd, &u, g[n].view_mut())?;
             seconds.mttkrp += time.compute.as_secs_f64();
             seconds.transfer += time.transfer.as_secs_f64();
+            if time.fallback && !fallback {
+                fallback = true;
+                warnings.push(format!(
+                    "the range of the numbers is too wide for f16 matrix units in mode {n}: the f32 kernels were used"
+                ));
+            }
             let v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
             (weights, factors[n]) = timed(&mut seconds.solve, || {
                 let solution = solve(&v, g[n].view(), n)?;

@@ -17,6 +17,7 @@ pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
     PerMode, ReduceParams, Slot,
 };
+#[cfg(feature = "gpu")]
 pub(crate) use memory::factor_rows;
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 pub use options::{Method, PlanOptions, Precision};

@@ -93,7 +93,9 @@ fn bad_use() {
         ("decompose x.npy --rank 2 --sweeps 0 -o out", USE, "--sweeps is 0"),
         ("decompose x.npy --rank 2 --tol -0.5", USE, "--tol is -0.5"),
         ("decompose x.npy --rank 2 --tol nan", USE, "--tol is NaN"),
-        ("decompose x.npy --rank 2 --method fast", USE, "auto, elem, slice, tile, gemm"),
+        ("decompose x.npy --rank 2 --method fast", USE, "auto, elem, slice, tile, gemm, fused"),
+        ("decompose x.npy --rank 2 --precision f16", USE, "float32, fast"),
+        ("mttkrp x.npy --factors u --mode 0 --precision f16 -o g.npy", USE, "float32, fast"),
         ("decompose x.npy --rank 2 --dtype f16", USE, "f32, f64"),
         ("decompose x.npy --rank 2 --device ''", USE, "--device is empty"),
         ("decompose x.npy --rank 2 --seed -3", USE, "'-3'"),
@@ -137,6 +139,14 @@ fn bad_tensors() {
         ("info folder", INPUT, "folder: "),
         ("info truncated.npy --json", INPUT, "192"),
         ("info empty.npy", INPUT, "(3, 0, 2)"),
+    ]);
+}
+
+#[test]
+fn fused_on_the_cpu() {
+    check(&[
+        ("decompose x.npy --rank 2 --method fused --device cpu -o out", INPUT, "GPUs only"),
+        ("mttkrp x.npy --factors u --mode 0 --method fused --device cpu -o g.npy", INPUT, "GPUs only"),
     ]);
 }
 

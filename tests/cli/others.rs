@@ -91,6 +91,10 @@ fn help_and_version() {
     for command in ["decompose", "mttkrp", "plot", "devices", "info"] {
         assert!(folder.run(&[command, "--help"]).ok().stdout.contains("Usage: polyad"), "{command}");
     }
+    for command in ["decompose", "mttkrp"] {
+        let help = folder.run(&[command, "--help"]).ok().stdout;
+        assert!(help.contains("auto, elem, slice, tile, gemm, fused") && help.contains("float32, fast"), "{help}");
+    }
     assert_eq!(folder.run(&[]).code, Some(2));
 }
 

@@ -2,24 +2,41 @@
 
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use polyad::plan::{PlanOptions, Precision};
 use polyad::{Dtype, Method};
 
-/// How the work is done: device, method, dtype.
+/// How the work is done: device, method, dtype, precision.
 #[derive(Debug, clap::Args)]
 pub struct Work {
     /// Where to compute: auto, cpu, gpu, or part of an adapter's name or its PCI id (see `polyad devices`)
     #[arg(long, value_name = "auto|cpu|gpu|NAME", default_value = "auto")]
     pub device: String,
-    /// How MTTKRP is computed
+    /// How MTTKRP is computed; fused is for GPUs only
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub method: Method,
     /// Element type computed in [default: the file's; f64 for integers and text]
     #[arg(long, value_parser = dtypes())]
     pub dtype: Option<Dtype>,
+    /// How exact products in f32 are: fast allows fused about three digits where the GPU has f16 matrix units, and
+    /// changes nothing elsewhere
+    #[arg(long, default_value = "float32", value_parser = precisions())]
+    pub precision: Precision,
+}
+
+impl Work {
+    /// What a plan is told of it.
+    pub fn plan(&self, dtype: Dtype) -> PlanOptions {
+        PlanOptions::default().method(self.method).precision(self.precision).dtype(dtype)
+    }
 }
 
 fn methods() -> impl TypedValueParser<Value = Method> {
-    PossibleValuesParser::new(["auto", "elem", "slice", "tile", "gemm"]).try_map(|word| word.parse::<Method>())
+    let words = std::iter::once(Method::Auto).chain(Method::ALL).map(Method::name);
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<Method>())
+}
+
+fn precisions() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
 }
 
 fn dtypes() -> impl TypedValueParser<Value = Dtype> {

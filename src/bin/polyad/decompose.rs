@@ -7,7 +7,6 @@ use crate::progress::{self, Progress};
 use crate::report::{Out, components, number, show, warn};
 use crate::{output, report};
 use polyad::io::{self, TensorFile};
-use polyad::plan::PlanOptions;
 use polyad::{CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -174,7 +173,7 @@ fn decompose<T: Real>(
         .max_sweeps(args.sweeps)
         .fit_tolerance(args.tol)
         .init(start)
-        .plan(PlanOptions::default().method(args.work.method).dtype(T::DTYPE));
+        .plan(args.work.plan(T::DTYPE));
     progress::catch_interrupts();
     let progress = Progress::new(args.quiet || args.json, args.sweeps);
     let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {

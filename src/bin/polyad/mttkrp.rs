@@ -6,7 +6,6 @@ use crate::failure::Failure;
 use crate::report::{Out, number, warn};
 use ndarray::{Array1, Array2, ArrayView2};
 use polyad::io::{self, TensorFile};
-use polyad::plan::PlanOptions;
 use polyad::{Backend, CpTensor, Dtype, Error, Method, MttkrpPlan, Real, Shape};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -88,7 +87,7 @@ fn mttkrp<T: Real>(
     let model = read_factors::<T>(args, shape)?;
     let factors: Vec<ArrayView2<'_, T>> = model.factors().iter().map(|f| f.view()).collect();
     let rank = model.rank();
-    let mut options = PlanOptions::default().method(args.work.method).dtype(T::DTYPE);
+    let mut options = args.work.plan(T::DTYPE);
     if let Some(tile) = args.tile {
         options = options.tile(tile);
     }
@@ -104,6 +103,9 @@ fn mttkrp<T: Real>(
     let uploaded = start.elapsed();
     let mut g = Array2::zeros((shape.rows(args.mode), rank));
     let time = device.mttkrp_into(&plan, &x, &u, g.view_mut())?;
+    if time.fallback {
+        warn("the range of the numbers is too wide for f16 matrix units: the f32 kernels were used");
+    }
     if let Some((index, _)) = g.indexed_iter().find(|(_, v)| !v.is_finite()) {
         let index = vec![index.0, index.1];
         return Err(Error::Overflow { what: "the result".into(), dtype: T::DTYPE.name(), index }.into());
