@@ -281,6 +281,30 @@ fn what_does_not_belong_together_is_refused() {
 }
 
 #[test]
+fn buffers_of_another_gpu_are_refused() {
+    let (Some(one), Some(other)) = (gpu(), gpu()) else { return };
+    let plan = MttkrpPlan::new(&[3, 4], 0, 2, &PlanOptions::default(), one.caps()).unwrap();
+    let x = one.upload_tensor(Array2::<f32>::ones((3, 4)).view()).unwrap();
+    let factors = [Array2::<f32>::ones((3, 2)), Array2::<f32>::ones((4, 2))];
+    let mut u = other.upload_factors(None, &[factors[0].view(), factors[1].view()]).unwrap();
+    let error = one.mttkrp_into(&plan, &x, &u, Array2::zeros((3, 2)).view_mut()).unwrap_err();
+    assert!(error.to_string().contains("the factors were made by another Gpu"), "{error}");
+    assert!(one.set_factor(&mut u, 0, factors[0].view()).is_err());
+}
+
+#[test]
+fn a_rank_that_cannot_be_addressed_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    for rank in [usize::MAX, 1 << 60, 1 << 40] {
+        for method in Method::ALL {
+            let options = PlanOptions::default().method(method);
+            let error = MttkrpPlan::new(&[4, 5], 0, rank, &options, gpu.caps()).unwrap_err().to_string();
+            assert!(error.contains("more elements than can be addressed"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_adapter_that_is_not_there_lists_those_seen() {
     let Some(gpu) = gpu() else { return };
     let error = Gpu::builder().adapter_name("no such card").build().unwrap_err().to_string();

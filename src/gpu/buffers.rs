@@ -23,6 +23,7 @@ const UPLOAD_BYTES: usize = 64 << 20;
 /// ```
 #[derive(Debug)]
 pub struct GpuTensor<T> {
+    pub(super) gpu: u64,
     pub(super) shape: Shape,
     pub(super) slabs: Vec<Slab>,
     pub(super) buffers: Vec<wgpu::Buffer>,
@@ -47,6 +48,7 @@ impl<T> GpuTensor<T> {
 /// ```
 #[derive(Debug)]
 pub struct GpuFactors<T> {
+    pub(super) gpu: u64,
     pub(super) shape: Shape,
     /// First column of each block and, last, the rank.
     pub(super) columns: Vec<usize>,
@@ -73,6 +75,7 @@ impl<T> GpuFactors<T> {
 /// ```
 #[derive(Debug)]
 pub struct GpuMatrix<T> {
+    pub(super) gpu: u64,
     pub(super) rows: usize,
     pub(super) columns: Vec<usize>,
     pub(super) buffers: Vec<wgpu::Buffer>,
@@ -115,6 +118,14 @@ impl Scratch {
 }
 
 impl Inner {
+    /// Errors for buffers of another `Gpu`, at which wgpu would panic.
+    pub(super) fn check_own(&self, what: &str, gpu: u64) -> Result<()> {
+        if gpu == self.id {
+            return Ok(());
+        }
+        Err(Error::PlanMismatch { reason: format!("{what} were made by another Gpu than {}", self.caps.name) })
+    }
+
     pub(super) fn check_dtype<T: Real>(&self) -> Result<()> {
         if T::DTYPE == crate::Dtype::F64 && !self.caps.f64 {
             let (adapter, needed_for) = (self.caps.name.clone(), "dtype f64".into());
@@ -127,6 +138,10 @@ impl Inner {
         self.check_dtype::<T>()?;
         let shape = Shape::new(x.shape())?;
         let slabs = slabs(&shape, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
+        let needed = shape.len() as u64 * T::DTYPE.bytes();
+        if let Some(available) = self.caps.memory.filter(|&memory| needed > memory) {
+            return Err(Error::LimitTooSmall { limit: "device memory", what: "the tensor".into(), needed, available });
+        }
         let x = x.as_standard_layout();
         let data = x.as_slice().unwrap_or_default();
         let mut buffers = Vec::with_capacity(slabs.len());
@@ -147,7 +162,7 @@ impl Inner {
             buffers.push(buffer);
         }
         let range = self.wants_ranges::<T>().then(|| Range::of_tensor(data, &shape));
-        Ok(GpuTensor { shape, slabs, buffers, range, dtype: PhantomData })
+        Ok(GpuTensor { gpu: self.id, shape, slabs, buffers, range, dtype: PhantomData })
     }
 
     pub(super) fn upload_factors<T: Real>(
@@ -171,7 +186,7 @@ impl Inner {
         let weights = weights.map_or_else(|| vec![T::one(); rank], |w| w.to_vec());
         let ranges =
             if self.wants_ranges::<T>() { factors.iter().map(|f| column_ranges(f.view())).collect() } else { vec![] };
-        let u = GpuFactors { shape, columns, buffers, ranges, weights };
+        let u = GpuFactors { gpu: self.id, shape, columns, buffers, ranges, weights };
         let row = ArrayView1::from(&u.weights).insert_axis(Axis(0));
         self.write_rows(&u, weights_row, row)?;
         for (mode, factor) in factors.iter().enumerate() {
@@ -187,6 +202,7 @@ impl Inner {
         mode: usize,
         factor: ArrayView2<'_, T>,
     ) -> Result<()> {
+        self.check_own("the factors", u.gpu)?;
         u.shape.check_mode(mode)?;
         let expected = (u.shape.rows(mode), u.rank());
         if factor.dim() != expected {
@@ -236,11 +252,12 @@ impl Inner {
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
             buffers.push(create_buffer(&self.device, &format!("g.{block}"), bytes, usage)?);
         }
-        Ok(GpuMatrix { rows, columns: plan.columns().to_vec(), buffers, dtype: PhantomData })
+        Ok(GpuMatrix { gpu: self.id, rows, columns: plan.columns().to_vec(), buffers, dtype: PhantomData })
     }
 
     /// Reads a result back.
     pub(super) fn read<T: Real>(&self, g: &GpuMatrix<T>, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        self.check_own("the output", g.gpu)?;
         let expected = (g.rows, g.columns.last().copied().unwrap_or(0));
         if out.dim() != expected {
             return Err(Error::OutputShape { expected, found: out.dim() });

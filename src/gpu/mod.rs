@@ -18,6 +18,7 @@ use crate::plan::{DeviceCaps, MttkrpPlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Dimension};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long one submission may take before the device counts as hung.
@@ -39,6 +40,8 @@ pub struct Gpu {
 
 #[derive(Debug)]
 struct Inner {
+    /// Tells buffers of one `Gpu` from those of another.
+    id: u64,
     device: wgpu::Device,
     queue: wgpu::Queue,
     caps: DeviceCaps,
@@ -164,8 +167,10 @@ impl Gpu {
     }
 
     fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (pipelines, scratch) = Default::default();
-        Self { inner: Arc::new(Inner { device, queue, caps, pipelines, scratch }) }
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch }) }
     }
 }
 

@@ -12,6 +12,9 @@ use wgpu::BufferUsages;
 impl Inner {
     /// Errors unless plan, tensor, factors and output belong together.
     fn check<T: Real>(&self, plan: &MttkrpPlan, x: &GpuTensor<T>, u: &GpuFactors<T>, g: &GpuMatrix<T>) -> Result<()> {
+        for (what, gpu) in [("the tensor", x.gpu), ("the factors", u.gpu), ("the output", g.gpu)] {
+            self.check_own(what, gpu)?;
+        }
         if plan.dtype() != T::DTYPE {
             let (expected, found) = (plan.dtype().name(), T::DTYPE.name());
             return Err(Error::DtypeMismatch { what: "the plan", expected, found });

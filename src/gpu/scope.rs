@@ -28,17 +28,14 @@ pub(super) fn create_buffer(
     let label = format!("polyad.{label}");
     // Bindings of vec4<f64> count in 32 bytes; no buffer is empty.
     let size = bytes.next_multiple_of(32).max(32);
-    let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let mut out_of_memory = false;
     let buffer = scoped(device, &format!("creation of {label}"), || {
-        Ok(device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(&label),
-            size,
-            usage,
-            mapped_at_creation: false,
-        }))
+        // The innermost scope gets the error.
+        let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let descriptor = wgpu::BufferDescriptor { label: Some(&label), size, usage, mapped_at_creation: false };
+        let buffer = device.create_buffer(&descriptor);
+        out_of_memory = pollster::block_on(memory.pop()).is_some();
+        Ok(buffer)
     });
-    match pollster::block_on(memory.pop()) {
-        Some(_) => Err(Error::OutOfDeviceMemory { buffer: label, bytes: size }),
-        None => buffer,
-    }
+    if out_of_memory { Err(Error::OutOfDeviceMemory { buffer: label, bytes: size }) } else { buffer }
 }

@@ -101,6 +101,11 @@ impl MttkrpPlan {
         if rank == 0 {
             return Err(Error::RankZero);
         }
+        // Any buffer of factors or results has to be addressable, with room for padding.
+        let largest = shape.iter().sum::<usize>().saturating_add(64).max(rank);
+        if largest.checked_mul(rank).and_then(|n| n.checked_mul(64)).is_none_or(|n| n > isize::MAX as usize) {
+            return Err(Error::TooManyElements { what: "a factor matrix", dims: vec![largest, rank] });
+        }
         for (name, value) in [("tile", options.tile), ("column_block", options.column_block)] {
             if value == Some(0) {
                 return Err(Error::Option { name, value: "0".into(), requirement: "it must be at least 1".into() });
