@@ -89,6 +89,38 @@ fn every_method_finds_the_same() {
     }
 }
 
+/// The check of a result can fail: a fit that the model does not have is seen.
+#[test]
+#[should_panic(expected = "but the model's is")]
+fn a_wrong_fit_is_noticed() {
+    let x = full(&random_model(&[9, 8, 7], 2, 4));
+    let mut result = run(&x, &CpAlsOptions::new(1).max_sweeps(3));
+    result.fit -= 0.01;
+    *result.fits.last_mut().unwrap() -= 0.01;
+    check_result(&x, &result);
+}
+
+/// And so is a column that is not of unit norm.
+#[test]
+#[should_panic(expected = "norm 1.01")]
+fn a_longer_column_is_noticed() {
+    let x = full(&random_model(&[9, 8, 7], 2, 4));
+    let mut result = run(&x, &CpAlsOptions::new(1).max_sweeps(3));
+    let (weights, mut factors) = result.model.into_parts();
+    factors[1].mapv_inplace(|v| v * 1.01);
+    result.model = CpTensor::new(weights, factors).unwrap();
+    check_result(&x, &result);
+}
+
+/// The comparison of methods can fail: another start takes another path.
+#[test]
+fn another_start_is_noticed() {
+    let x = full(&random_model(&[9, 8, 7], 2, 4));
+    let fits = [0, 1]
+        .map(|seed| run(&x, &CpAlsOptions::new(2).max_sweeps(3).fit_tolerance(0.0).init(Init::Random { seed })).fits);
+    assert!(fits[0].iter().zip(&fits[1]).any(|(a, b)| (a - b).abs() > 1e-6), "{fits:?}");
+}
+
 #[test]
 fn ones_and_zeros() {
     let ones = ArrayD::<f32>::ones(IxDyn(&[4, 3, 5]));

@@ -118,7 +118,10 @@ fn every_method_is_within_its_bound_in_f32() {
         }
     }
     check.problem::<f32>(&[6, 5, 7], 33, &variants());
+    // Around the 64 of GEMM's and the fused kernels' tiles, along every mode, and around it in the ranks.
     check.problem::<f32>(&[66, 65, 3], 65, &methods());
+    check.problem::<f32>(&[63, 16, 17], 64, &methods());
+    check.problem::<f32>(&[64, 15, 3], 63, &methods());
     check.done("f32");
 }
 
