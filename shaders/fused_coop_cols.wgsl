@@ -1,6 +1,7 @@
 //! fused_coop_cols - f16 matrix units (16x16x16, f32 sums), last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = x_scale * scale[r] * sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, lambda, scales; stride4] | 4 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]
+//! With       fused_params, fused_operand, fused_load_cols
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, VEC 4 or 1 entries of X a load
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      FLUSH k in the matrix unit, then a chain of those over the piece: repeatable
@@ -9,8 +10,10 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-alias Vec = vec4<f32>;
+alias Real = f32;
+alias Vec = vec4<Real>;
 alias Half = vec4<f16>;
+const SCALED: u32 = 1u; // columns are scaled for f16
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
 const SNUG: u32 = 1u; // @spec
@@ -33,35 +36,6 @@ const N1: u32 = min(FN / 2u, 1u);
 const M1N1: u32 = M1 * N1;
 const M2N1: u32 = M2 * N1;
 
-struct FusedParams {
-    rows: u32,
-    right: u32,
-    reduction: u32,
-    stride4: u32,
-    run: u32,
-    run_steps: u32,
-    steps: u32,
-    piece: u32,
-    pieces: u32,
-    m_tiles: u32,
-    column0: u32,
-    partial_rows: u32,
-    partial_stride4: u32,
-    grid_x: u32,
-    scale_row: u32,
-    x_scale: f32,
-    last_row0: u32,
-    pad0: u32,
-    pad1: u32,
-    pad2: u32,
-    dims: array<vec4<u32>, 2>,
-    row0: array<vec4<u32>, 2>,
-}
-
-@group(0) @binding(0) var<uniform> p: FusedParams;
-@group(0) @binding(1) var<storage, read> x4: array<Vec>;
-@group(0) @binding(2) var<storage, read> x1: array<f32>;
-@group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<f32>;
 
 const PX: u32 = BM / 4u + 2u; // 8 halves more than a row: fewer bank conflicts
@@ -76,63 +50,6 @@ var<workgroup> bl: array<Half, BK * PB * SPLIT + 2u>;
 // The leading 11 bits, by masking: a rounded conversion there and back would be folded away.
 fn high(v: Vec) -> Vec {
     return bitcast<Vec>(bitcast<vec4<u32>>(v) & vec4<u32>(0xFFFFE000u));
-}
-
-// Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
-// Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, c: u32) -> Vec {
-    var value = factors[p.scale_row * p.stride4 + c];
-    if RUNS == 1u {
-        var rest = run;
-        for (var s = 2u; s < ORDER; s++) {
-            let slot = ORDER - 1u - s;
-            var i = rest;
-            if slot > 0u {
-                let dim = p.dims[slot / 4u][slot % 4u];
-                rest = rest / dim;
-                i -= rest * dim;
-            }
-            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-        }
-    }
-    return value;
-}
-
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
-fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if SNUG == 0u && q >= p.run {
-        return Vec(0);
-    }
-    if RUNS == 1u {
-        return before * factors[(p.last_row0 + q) * p.stride4 + c];
-    }
-    var value = before;
-    var rest = q;
-    for (var s = 1u; s < ORDER; s++) {
-        let slot = ORDER - 1u - s;
-        var i = rest;
-        if slot > 0u {
-            let dim = p.dims[slot / 4u][slot % 4u];
-            rest = rest / dim;
-            i -= rest * dim;
-        }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-    }
-    return value;
-}
-
-
-// X of q at rows i..i+3. What lies beyond the ends reads something valid; its products are 0 or dropped.
-fn load(row: u32, q: u32, origin: u32) -> Vec {
-    let at = origin + select(min(q, p.run - 1u), q, SNUG == 1u) * p.rows;
-    if VEC == 4u {
-        return x4[(at + min(row, p.rows - 4u)) / 4u];
-    }
-    var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) { // @unroll
-        value[e] = x1[at + min(row + e, p.rows - 1u)];
-    }
-    return value;
 }
 
 @compute @workgroup_size(WG, 1, 1)

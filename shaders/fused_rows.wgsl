@@ -1,6 +1,7 @@
 //! fused_rows - register tiles, every mode but the last: X is contiguous along k.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! With       fused_params, fused_operand, fused_start, fused_load_rows
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
@@ -8,6 +9,7 @@
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
+const SCALED: u32 = 0u; // columns are scaled for f16
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
 const SNUG: u32 = 1u; // @spec
@@ -22,111 +24,11 @@ const WN: u32 = BN / TN;
 const WG: u32 = WM * WN;
 const TN4: u32 = TN / 4u;
 
-struct FusedParams {
-    rows: u32,
-    right: u32,
-    reduction: u32,
-    stride4: u32,
-    run: u32,
-    run_steps: u32,
-    steps: u32,
-    piece: u32,
-    pieces: u32,
-    m_tiles: u32,
-    column0: u32,
-    partial_rows: u32,
-    partial_stride4: u32,
-    grid_x: u32,
-    scale_row: u32,
-    x_scale: f32,
-    last_row0: u32,
-    pad0: u32,
-    pad1: u32,
-    pad2: u32,
-    dims: array<vec4<u32>, 2>,
-    row0: array<vec4<u32>, 2>,
-}
-
-@group(0) @binding(0) var<uniform> p: FusedParams;
-@group(0) @binding(1) var<storage, read> x4: array<Vec>;
-@group(0) @binding(2) var<storage, read> x1: array<Real>;
-@group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 const PITCH: u32 = BK / 4u + 1u; // one vec4 more than a row: fewer bank conflicts
 var<workgroup> xs: array<Vec, BM * PITCH>; // (BM, BK / 4 + 1), four k in a vec4
 var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
-
-// Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, c: u32) -> Vec {
-    var value = Vec(1);
-    if RUNS == 1u {
-        var rest = run;
-        for (var s = 2u; s < ORDER; s++) {
-            let slot = ORDER - 1u - s;
-            var i = rest;
-            if slot > 0u {
-                let dim = p.dims[slot / 4u][slot % 4u];
-                rest = rest / dim;
-                i -= rest * dim;
-            }
-            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-        }
-    }
-    return value;
-}
-
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
-fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if SNUG == 0u && q >= p.run {
-        return Vec(0);
-    }
-    if RUNS == 1u {
-        return before * factors[(p.last_row0 + q) * p.stride4 + c];
-    }
-    var value = before;
-    var rest = q;
-    for (var s = 1u; s < ORDER; s++) {
-        let slot = ORDER - 1u - s;
-        var i = rest;
-        if slot > 0u {
-            let dim = p.dims[slot / 4u][slot % 4u];
-            rest = rest / dim;
-            i -= rest * dim;
-        }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-    }
-    return value;
-}
-
-// Where k lies in row 0 of X.
-fn start(k: u32) -> u32 {
-    if p.right == p.reduction {
-        return k;
-    }
-    return k + (k / p.right) * (p.rows - 1u) * p.right;
-}
-
-// X of the row that begins at i, at q..q+3 of a run. What lies beyond the run's end reads something valid.
-fn load(i: u32, q: u32, origin: u32) -> Vec {
-    if VEC == 4u {
-        let at = select(min(q, p.run - 4u), q, SNUG == 1u);
-        if RUNS == 1u {
-            return x4[(origin + at + i) / 4u];
-        }
-        return x4[(start(at) + i) / 4u];
-    }
-    var value = Vec(0);
-    for (var e = 0u; e < 4u; e++) { // @unroll
-        let at = select(min(q + e, p.run - 1u), q + e, SNUG == 1u);
-        if RUNS == 1u {
-            value[e] = x1[origin + at + i];
-        } else {
-            value[e] = x1[start(at) + i];
-        }
-    }
-    return value;
-}
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {

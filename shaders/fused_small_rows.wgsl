@@ -1,6 +1,7 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! With       fused_params, fused_operand, fused_start
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
@@ -8,6 +9,7 @@
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
+const SCALED: u32 = 0u; // columns are scaled for f16
 const ORDER: u32 = 3u; // @spec
 const RUNS: u32 = 1u; // @spec
 const SNUG: u32 = 1u; // @spec
@@ -22,89 +24,10 @@ const BK: u32 = 4u * KL;
 const PE: u32 = KL + 1u;
 const PV: u32 = 4u * PE;
 
-struct FusedParams {
-    rows: u32,
-    right: u32,
-    reduction: u32,
-    stride4: u32,
-    run: u32,
-    run_steps: u32,
-    steps: u32,
-    piece: u32,
-    pieces: u32,
-    m_tiles: u32,
-    column0: u32,
-    partial_rows: u32,
-    partial_stride4: u32,
-    grid_x: u32,
-    scale_row: u32,
-    x_scale: f32,
-    last_row0: u32,
-    pad0: u32,
-    pad1: u32,
-    pad2: u32,
-    dims: array<vec4<u32>, 2>,
-    row0: array<vec4<u32>, 2>,
-}
-
-@group(0) @binding(0) var<uniform> p: FusedParams;
-@group(0) @binding(1) var<storage, read> x4: array<Vec>;
-@group(0) @binding(2) var<storage, read> x1: array<Real>;
-@group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 var<workgroup> bs: array<Vec, RV * PV>; // (RV, 4, KL + 1): the e-th k of every invocation side by side
 var<workgroup> sums: array<Vec, WG>; // (ML, KL)
-
-// Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, c: u32) -> Vec {
-    var value = Vec(1);
-    if RUNS == 1u {
-        var rest = run;
-        for (var s = 2u; s < ORDER; s++) {
-            let slot = ORDER - 1u - s;
-            var i = rest;
-            if slot > 0u {
-                let dim = p.dims[slot / 4u][slot % 4u];
-                rest = rest / dim;
-                i -= rest * dim;
-            }
-            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-        }
-    }
-    return value;
-}
-
-// Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
-fn operand(q: u32, c: u32, before: Vec) -> Vec {
-    if SNUG == 0u && q >= p.run {
-        return Vec(0);
-    }
-    if RUNS == 1u {
-        return before * factors[(p.last_row0 + q) * p.stride4 + c];
-    }
-    var value = before;
-    var rest = q;
-    for (var s = 1u; s < ORDER; s++) {
-        let slot = ORDER - 1u - s;
-        var i = rest;
-        if slot > 0u {
-            let dim = p.dims[slot / 4u][slot % 4u];
-            rest = rest / dim;
-            i -= rest * dim;
-        }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-    }
-    return value;
-}
-
-// Where k lies in row 0 of X.
-fn start(k: u32) -> u32 {
-    if p.right == p.reduction {
-        return k;
-    }
-    return k + (k / p.right) * (p.rows - 1u) * p.right;
-}
 
 // X of row i at this invocation's four k of a step: neighbours, or KL apart where rows are not whole vec4s.
 fn load(i: u32, q0: u32, lane: u32, origin: u32) -> Vec {

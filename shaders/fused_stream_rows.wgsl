@@ -1,6 +1,7 @@
 //! fused_stream_rows - ranks up to 4, every mode but the last, whole vec4s: X is read once at the speed of memory, nothing is staged.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! With       fused_params
 //! Spec       ORDER 2..=8, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
 //! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 WG k of the piece, then 4 groups of 32, then a chain of 32: repeatable
@@ -13,35 +14,6 @@ const WG: u32 = 128u; // @spec
 const TM: u32 = 8u; // @spec
 const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
 
-struct FusedParams {
-    rows: u32,
-    right: u32,
-    reduction: u32,
-    stride4: u32,
-    run: u32,
-    run_steps: u32,
-    steps: u32,
-    piece: u32,
-    pieces: u32,
-    m_tiles: u32,
-    column0: u32,
-    partial_rows: u32,
-    partial_stride4: u32,
-    grid_x: u32,
-    scale_row: u32,
-    x_scale: f32,
-    last_row0: u32,
-    pad0: u32,
-    pad1: u32,
-    pad2: u32,
-    dims: array<vec4<u32>, 2>,
-    row0: array<vec4<u32>, 2>,
-}
-
-@group(0) @binding(0) var<uniform> p: FusedParams;
-@group(0) @binding(1) var<storage, read> x4: array<Vec>;
-@group(0) @binding(2) var<storage, read> x1: array<Real>;
-@group(0) @binding(3) var<storage, read> factors: array<Vec>;
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 var<workgroup> sums: array<Vec, WG>;

@@ -18,9 +18,14 @@ shaders![
     "fused_cols",
     "fused_coop_cols",
     "fused_coop_rows",
+    "fused_load_cols",
+    "fused_load_rows",
+    "fused_operand",
+    "fused_params",
     "fused_rows",
     "fused_small_cols",
     "fused_small_rows",
+    "fused_start",
     "fused_stream_rows",
     "gemm",
     "khatri_rao",
@@ -42,7 +47,7 @@ fn broken(shader: &str, reason: &str) -> Error {
 
 impl KernelSpec {
     /// The WGSL of this kernel: its file with the numbers of its `// @spec` lines and its element type replaced and its
-    /// `// @unroll` loops unrolled, behind the file of its atomic addition.
+    /// `// @unroll` loops unrolled, behind the file of its atomic addition and before those its `//! With` line names.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the file is unknown, if a constant has no `// @spec` line, or if a line gets no constant.
@@ -58,8 +63,13 @@ impl KernelSpec {
         if let Some(atomic) = self.atomic {
             push_code(&mut out, source(atomic.shader())?);
         }
+        let main = source(self.shader)?;
         let mut body = String::new();
-        push_code(&mut body, source(self.shader)?);
+        push_code(&mut body, main);
+        // Order does not matter at module scope, but `enable` has to come first: the parts go behind.
+        for part in parts(main) {
+            push_code(&mut body, source(part)?);
+        }
         let mut used = 0;
         for line in body.lines() {
             match line.split_once(" // @spec") {
@@ -85,6 +95,12 @@ impl KernelSpec {
         }
         unroll(&out).map_err(|reason| broken(self.shader, &reason))
     }
+}
+
+/// The files that a shader's `//! With` line names: code that several kernels share.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let line = text.lines().find_map(|line| line.strip_prefix("//! With "));
+    line.into_iter().flat_map(|line| line.split(',').map(str::trim))
 }
 
 /// Everything but the `//!` header, which only reads well at the top of a file.

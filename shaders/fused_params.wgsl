@@ -1,0 +1,37 @@
+//! fused_params - part of the fused kernels: their parameters and what they read.
+//! Computes   -
+//! Bindings   -
+//! Spec       -
+//! Grid       -
+//! Order      -
+//! Twin       -
+//! Reference  -
+struct FusedParams {
+    rows: u32,
+    right: u32,
+    reduction: u32,
+    stride4: u32,
+    run: u32,
+    run_steps: u32,
+    steps: u32,
+    piece: u32,
+    pieces: u32,
+    m_tiles: u32,
+    column0: u32,
+    partial_rows: u32,
+    partial_stride4: u32,
+    grid_x: u32,
+    scale_row: u32,
+    x_scale: f32,
+    last_row0: u32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+    dims: array<vec4<u32>, 2>,
+    row0: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: FusedParams;
+@group(0) @binding(1) var<storage, read> x4: array<Vec>;
+@group(0) @binding(2) var<storage, read> x1: array<Real>;
+@group(0) @binding(3) var<storage, read> factors: array<Vec>;
