@@ -2,6 +2,7 @@
 
 mod common;
 
+use approx::assert_abs_diff_eq;
 use common::Numbers;
 use ndarray::{
     Array1, Array2, Array3, ArrayD, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension, IxDyn, array,
@@ -153,7 +154,7 @@ fn order_one_and_two() {
     // Order 2: rank R is the R leading singular values, by Eckart and Young.
     let x = array![[3.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]].into_dyn();
     let result = run(&x, &CpAlsOptions::new(2).max_sweeps(500).fit_tolerance(1e-14));
-    assert!((result.fit - (1.0 - 1.0 / 14f64.sqrt())).abs() < 1e-7, "{}", result.fit);
+    assert_abs_diff_eq!(result.fit, 1.0 - 1.0 / 14f64.sqrt(), epsilon = 1e-7);
     assert!(run(&x, &CpAlsOptions::new(5)).fit > 1.0 - 1e-6);
 }
 
@@ -183,7 +184,7 @@ fn stops_when_told() {
     let early = run(&x, &CpAlsOptions::new(2).fit_tolerance(1e-3));
     assert_eq!(early.stop, Stop::Tolerance);
     let [.., before, last] = early.fits[..] else { panic!("one sweep only") };
-    assert!((last - before).abs() < 1e-3);
+    assert_abs_diff_eq!(last, before, epsilon = 1e-3);
     let mut seen = Vec::new();
     let result = cp_als_with(&Cpu::new(), x.view(), &CpAlsOptions::new(2).fit_tolerance(0.0), |sweep| {
         seen.push(*sweep);

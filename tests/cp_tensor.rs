@@ -1,5 +1,6 @@
 //! CpTensor's operations: norms, normal forms, the full tensor and the factor match score.
 
+use approx::{assert_abs_diff_eq, assert_relative_eq};
 use ndarray::{Array1, Array2, ArrayD, Axis, array};
 use polyad::{CpTensor, Error, Real, ScoreOptions};
 use proptest::prelude::*;
@@ -147,7 +148,7 @@ fn extreme_entries_normalize() {
 fn subnormal_columns_normalize() {
     let mut model = CpTensor::<f64>::new(array![1e300], vec![array![[3e-320], [4e-320]]]).unwrap();
     model.normalize();
-    assert!((model.weights()[0] / 5e-20 - 1.0).abs() < 1e-3);
+    assert_relative_eq!(model.weights()[0], 5e-20, max_relative = 1e-3);
     let column = model.factors()[0].column(0).to_owned();
     assert!((column.dot(&column) - 1.0).abs() < 1e-15);
 }
@@ -218,7 +219,7 @@ fn score_resolves_order_and_pairs_of_signs() {
     factors.iter_mut().for_each(|f| f.column_mut(0).mapv_inplace(|v| -v)); // a pair of flips
     factors[1].column_mut(1).mapv_inplace(|v| -v); // a flip alone
     let score = model.score(&CpTensor::new(array![3.0, 1.0, 2.0], factors).unwrap()).unwrap();
-    assert!((score.score - 1.0).abs() < 1e-14);
+    assert_abs_diff_eq!(score.score, 1.0, epsilon = 1e-14);
     assert_eq!(score.permutation, [1, 2, 0]);
     let signs: Vec<f64> = score.congruences.iter().map(|c| c.round()).collect();
     assert_eq!(signs, [-1.0, 1.0, 1.0]);
@@ -234,7 +235,7 @@ fn score_matches_better_than_greedily() {
     let model = |f: Array2<f64>| CpTensor::new(Array1::ones(2), vec![f]).unwrap();
     let score = model(a).score(&model(b)).unwrap();
     assert_eq!(score.permutation, [1, 0]);
-    assert!((score.score - 0.85).abs() < 1e-14);
+    assert_abs_diff_eq!(score.score, 0.85, epsilon = 1e-14);
 }
 
 #[test]
@@ -268,6 +269,6 @@ fn zero_models_have_a_score() {
 fn scores_do_not_mind_the_scale() {
     let model = |s: f64| CpTensor::new(array![1.0], vec![array![[3.0 * s], [4.0 * s]], array![[s], [s]]]).unwrap();
     let score = model(1e-200).score(&model(1e200)).unwrap();
-    assert!((score.congruences[0] - 1.0).abs() < 1e-14);
+    assert_abs_diff_eq!(score.congruences[0], 1.0, epsilon = 1e-14);
     assert_eq!(score.score, 0.0);
 }
