@@ -19,6 +19,7 @@
 mod data;
 mod dtype;
 mod finite;
+mod folder;
 mod ktensor;
 mod model;
 mod npy;
@@ -28,6 +29,7 @@ mod text;
 
 pub use data::TensorData;
 pub use finite::{check_finite, first_non_finite};
+pub use folder::write_folder;
 pub use ktensor::{read_ktensor, write_ktensor};
 pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model};
 #[cfg(feature = "cli")]

@@ -1,7 +1,8 @@
 //! Models as folders of .npy files, and single matrices and vectors.
 
 use super::TensorFile;
-use super::output::{NewFolders, Staged};
+use super::folder::write_folder;
+use super::output::Staged;
 use crate::{CpTensor, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Data, Dimension};
 use ndarray_npy::WriteNpyExt;
@@ -45,7 +46,7 @@ pub fn read_model<T: Real>(dir: impl AsRef<Path>) -> Result<CpTensor<T>> {
 /// Writes a model to a folder, made if need be: `factor_n.npy` (`I_n x R`, row-major) and `weights.npy` (length R).
 ///
 /// The files of a model that is there already are replaced, and factors of modes that this model lacks are removed.
-/// Every file is written under a temporary name first; after a failure none of the new files is left.
+/// After a failure none of the new files is left, and those of the older model are as they were.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -59,24 +60,12 @@ pub fn read_model<T: Real>(dir: impl AsRef<Path>) -> Result<CpTensor<T>> {
 /// ```
 pub fn write_model<T: Real>(dir: impl AsRef<Path>, model: &CpTensor<T>) -> Result<()> {
     let dir = dir.as_ref();
-    let folders = NewFolders::make(dir)?;
-    let mut staged = Vec::new();
-    for (n, factor) in model.factors().iter().enumerate() {
-        staged.push(stage(&dir.join(factor_name(n)), factor)?);
-    }
-    staged.push(stage(&dir.join("weights.npy"), model.weights())?);
-    let mut written = Vec::new();
-    for file in staged {
-        let target = file.target().to_owned();
-        if let Err(error) = file.commit() {
-            for path in written {
-                let _ = fs::remove_file(path);
-            }
-            return Err(error);
+    write_folder(dir, |staging| {
+        for (n, factor) in model.factors().iter().enumerate() {
+            stage(&staging.join(factor_name(n)), factor)?.commit()?;
         }
-        written.push(target);
-    }
-    folders.keep();
+        stage(&staging.join("weights.npy"), model.weights())?.commit()
+    })?;
     // A factor left over from a model of higher order would be read as part of this one.
     for n in factor_numbers(dir)?.into_iter().filter(|&n| n >= model.factors().len()) {
         let path = dir.join(factor_name(n));

@@ -24,10 +24,6 @@ impl Staged {
         Ok(staged)
     }
 
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
     /// Puts the file in its place.
     pub fn commit(self) -> Result<()> {
         fs::rename(&self.temporary, &self.target).map_err(|e| Error::io(&self.target, e))

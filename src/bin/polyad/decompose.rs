@@ -4,8 +4,8 @@ use crate::args::{Work, at_least_one};
 use crate::device::{Choice, choose};
 use crate::failure::Failure;
 use crate::progress::{self, Progress};
+use crate::report;
 use crate::report::{Out, components, number, show, warn};
-use crate::{output, report};
 use polyad::io::{self, TensorFile};
 use polyad::{CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
 use std::ops::ControlFlow;
@@ -241,7 +241,7 @@ fn decompose<T: Real>(
 
 /// The model and its summary, all files or none.
 fn write<T: Real>(dir: &Path, result: &CpAlsResult<T>, summary: &Summary<'_>) -> Result<(), Failure> {
-    output::folder(dir, |staging| {
+    io::write_folder(dir, |staging| {
         io::write_model(staging, &result.model)?;
         let path = staging.join("summary.json");
         std::fs::write(&path, report::json(summary)? + "\n").map_err(|e| Failure::io(&path, &e))

@@ -9,7 +9,6 @@ mod devices;
 mod failure;
 mod info;
 mod mttkrp;
-mod output;
 mod plot;
 mod progress;
 mod report;

@@ -1,6 +1,7 @@
 //! A folder of output that is there completely or not at all.
 
-use crate::failure::Failure;
+use super::output::NewFolders;
+use crate::{Error, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,36 +9,41 @@ use std::path::{Path, PathBuf};
 /// How the names of folders start in which output is put together.
 const STAGING: &str = ".polyad-";
 
-/// Writes files into a folder inside `dir`, then moves all of them to `dir`. If anything fails, those moved and every
-/// folder made here are removed again, and files that were replaced are put back.
-pub fn folder(dir: &Path, write: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
+/// Fills a folder, made if need be: `write` puts files into a new folder inside `dir`, then all of them are moved to
+/// `dir`. If anything fails, those moved and every folder made here are removed again, and files that were replaced are
+/// put back.
+///
+/// # Errors
+/// What `write` says, or [`Error::Io`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let out = dir.path().join("out");
+/// polyad::io::write_folder(&out, |staging| {
+///     polyad::io::write_matrix(staging.join("a.npy"), ndarray::array![[1.0f32]].view())
+/// })
+/// .unwrap();
+/// assert!(out.join("a.npy").exists());
+/// ```
+pub fn write_folder<E: From<Error>>(
+    dir: &Path,
+    write: impl FnOnce(&Path) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let folders = NewFolders::make(dir)?;
     let mut undo = Undo::default();
-    undo.create(dir)?;
     let staging = undo.stage(dir)?;
     write(&staging)?;
-    let entries = fs::read_dir(&staging).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let old = staging.join("old");
-    fs::create_dir(&old).map_err(|e| Failure::io(&old, &e))?;
-    for entry in entries.map_err(|e| Failure::io(&staging, &e))? {
-        let target = dir.join(entry.file_name());
-        // A folder in the way is not replaced: the second rename refuses it.
-        let replaced = fs::symlink_metadata(&target).is_ok_and(|meta| !meta.is_dir());
-        let backup = replaced.then(|| old.join(entry.file_name()));
-        if let Some(backup) = &backup {
-            fs::rename(&target, backup).map_err(|e| Failure::io(&target, &e))?;
-        }
-        let moved = fs::rename(entry.path(), &target).map_err(|e| Failure::io(&target, &e));
-        undo.files.push(Moved { target, new: moved.is_ok(), backup });
-        moved?;
-    }
-    undo.keep();
-    fs::remove_dir_all(&staging).map_err(|e| Failure::io(&staging, &e))
+    undo.replace(&staging, dir)?;
+    // From here on only the staging folder, with what was replaced, is removed.
+    undo.files.clear();
+    folders.keep();
+    Ok(())
 }
 
-/// What to remove if the work does not finish.
+/// What to take back if the work does not finish.
 #[derive(Debug, Default)]
 struct Undo {
-    folders: Vec<PathBuf>,
+    staging: Option<PathBuf>,
     files: Vec<Moved>,
 }
 
@@ -50,41 +56,43 @@ struct Moved {
 }
 
 impl Undo {
-    /// Creates a folder with its missing parents and notes which ones are new.
-    fn create(&mut self, dir: &Path) -> Result<(), Failure> {
-        let missing = dir.ancestors().filter(|a| !a.as_os_str().is_empty()).take_while(|a| !a.exists());
-        let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
-        for folder in missing.into_iter().rev() {
-            match fs::create_dir(&folder) {
-                Ok(()) => self.folders.push(folder),
-                // A path with `..` in it names a folder twice.
-                Err(_) if folder.is_dir() => {}
-                Err(error) => return Err(Failure::io(&folder, &error)),
+    /// Moves what is in `staging` to `dir`, with what it replaces kept in `staging` until then.
+    fn replace(&mut self, staging: &Path, dir: &Path) -> Result<()> {
+        let entries = fs::read_dir(staging).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let old = staging.join("old");
+        fs::create_dir(&old).map_err(|e| Error::io(&old, e))?;
+        for entry in entries.map_err(|e| Error::io(staging, e))? {
+            let target = dir.join(entry.file_name());
+            if let Ok(meta) = fs::metadata(&target) {
+                super::regular(&target, &meta)?;
             }
+            let replaced = fs::symlink_metadata(&target).is_ok();
+            let backup = replaced.then(|| old.join(entry.file_name()));
+            if let Some(backup) = &backup {
+                fs::rename(&target, backup).map_err(|e| Error::io(&target, e))?;
+            }
+            let moved = fs::rename(entry.path(), &target).map_err(|e| Error::io(&target, e));
+            self.files.push(Moved { target, new: moved.is_ok(), backup });
+            moved?;
         }
         Ok(())
     }
 
     /// Creates a folder in `dir` that was not there before.
-    fn stage(&mut self, dir: &Path) -> Result<PathBuf, Failure> {
+    fn stage(&mut self, dir: &Path) -> Result<PathBuf> {
         for n in 0..100 {
             let folder = dir.join(format!("{STAGING}{}-{n}", std::process::id()));
             match fs::create_dir(&folder) {
                 Ok(()) => {
-                    self.folders.push(folder.clone());
+                    self.staging = Some(folder.clone());
                     return Ok(folder);
                 }
                 // Left over from a process of this id that was killed.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Failure::io(dir, &error)),
+                Err(error) => return Err(Error::io(dir, error)),
             }
         }
-        Err(Failure::Failed(format!("{}: too many folders named {STAGING}*", dir.display())))
-    }
-
-    fn keep(&mut self) {
-        self.folders.clear();
-        self.files.clear();
+        Err(Error::io(dir, format!("too many folders named {STAGING}*")))
     }
 }
 
@@ -98,10 +106,8 @@ impl Drop for Undo {
                 let _ = fs::rename(backup, &file.target);
             }
         }
-        for folder in self.folders.iter().rev() {
-            // The staging folder may hold files; any other only what somebody else put there meanwhile, which stays.
-            let staged = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(STAGING));
-            let _ = if staged { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
+        if let Some(staging) = &self.staging {
+            let _ = fs::remove_dir_all(staging);
         }
     }
 }
@@ -110,8 +116,8 @@ impl Drop for Undo {
 mod tests {
     use super::*;
 
-    fn put(path: &Path, text: &str) -> Result<(), Failure> {
-        fs::write(path, text).map_err(|e| Failure::io(path, &e))
+    fn put(path: &Path, text: &str) -> Result<()> {
+        fs::write(path, text).map_err(|e| Error::io(path, e))
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -125,9 +131,9 @@ mod tests {
     fn a_folder_is_filled_beside_what_is_there() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("a/b");
-        folder(&dir, |d| put(&d.join("one"), "1").and_then(|()| put(&d.join("two"), "2"))).unwrap();
+        write_folder(&dir, |d| put(&d.join("one"), "1").and_then(|()| put(&d.join("two"), "2"))).unwrap();
         put(&dir.join("own"), "mine").unwrap();
-        folder(&dir, |d| put(&d.join("one"), "new")).unwrap();
+        write_folder(&dir, |d| put(&d.join("one"), "new")).unwrap();
         assert_eq!(names(&dir), ["one", "own", "two"]);
         assert_eq!(fs::read_to_string(dir.join("one")).unwrap(), "new");
     }
@@ -138,7 +144,7 @@ mod tests {
         let old = format!("{STAGING}{}-0", std::process::id());
         fs::create_dir(root.path().join(&old)).unwrap();
         put(&root.path().join(&old).join("stale"), "old").unwrap();
-        folder(&root.path().join("new/.."), |d| put(&d.join("one"), "1")).unwrap();
+        write_folder(&root.path().join("new/.."), |d| put(&d.join("one"), "1")).unwrap();
         assert_eq!(names(root.path()), [old.as_str(), "new", "one"]);
     }
 
@@ -147,12 +153,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let fails = |d: &Path| {
             put(&d.join("one"), "1")?;
-            Err(Failure::Failed("on purpose".into()))
+            Err(Error::io(d, "on purpose"))
         };
-        assert!(folder(&root.path().join("a/b"), fails).is_err());
+        assert!(write_folder(&root.path().join("a/b"), fails).is_err());
         assert_eq!(names(root.path()), [""; 0]);
         put(&root.path().join("own"), "mine").unwrap();
-        assert!(folder(root.path(), fails).is_err());
+        assert!(write_folder(root.path(), fails).is_err());
         assert_eq!(names(root.path()), ["own"]);
     }
 
@@ -161,11 +167,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("two")).unwrap();
         let write = |d: &Path| ["one", "two", "zero"].iter().try_for_each(|n| put(&d.join(n), "1"));
-        assert!(folder(root.path(), write).is_err());
+        assert!(write_folder(root.path(), write).is_err());
         assert_eq!(names(root.path()), ["two"]);
         put(&root.path().join("one"), "old").unwrap();
         put(&root.path().join("zero"), "old").unwrap();
-        assert!(folder(root.path(), write).is_err());
+        assert!(write_folder(root.path(), write).is_err());
         assert_eq!(names(root.path()), ["one", "two", "zero"]);
         for name in ["one", "zero"] {
             assert_eq!(fs::read_to_string(root.path().join(name)).unwrap(), "old");
