@@ -102,7 +102,14 @@ pub(super) fn fused_f16(
     }
     // One product needs half of the workgroup memory, so that BK may be twice as long.
     let deep = if split { 1 } else { 2 };
+    // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
+    let software: &[_] = match width {
+        0..=16 => &[(32, 16, 16, 2, 1)],
+        0..=32 => &[(32, 32, 16, 2, 1)],
+        _ => &[(32, 64, 16, 2, 2)],
+    };
     let table: &[(u32, u32, u32, u32, u32)] = match (width, cols) {
+        _ if caps.kind == DeviceKind::Software => software,
         (0..=16, false) => &[(128, 16, 32, 4, 1), (64, 16, 32, 4, 1)],
         (0..=16, true) => &[(64, 16, 32, 4, 1)],
         (0..=32, false) => &[(64, 32, 32 * deep, 2, 2), (64, 32, 32, 2, 2)],
