@@ -38,13 +38,13 @@ impl Problem {
         Self { x: numbers.tensor(dims), weights: numbers.vector(rank), factors }
     }
 
-    /// Share of the float32 bound, and whether the fallback was taken.
-    fn share(&self, gpu: &Gpu, mode: usize, precision: Precision) -> (f64, bool) {
+    /// Share of the float32 bound, whether the fallback was taken, and the chain K of the plan that was run.
+    fn share(&self, gpu: &Gpu, mode: usize, precision: Precision) -> (f64, bool, u64) {
         self.share_if_planned(gpu, mode, precision).expect("the plan uses matrix units")
     }
 
     /// `None` if the plan prefers other kernels.
-    fn share_if_planned(&self, gpu: &Gpu, mode: usize, precision: Precision) -> Option<(f64, bool)> {
+    fn share_if_planned(&self, gpu: &Gpu, mode: usize, precision: Precision) -> Option<(f64, bool, u64)> {
         let views: Vec<ArrayView2<f32>> = self.factors.iter().map(|f| f.view()).collect();
         let rank = self.weights.len();
         let options = PlanOptions::default().method(Method::Fused).precision(precision);
@@ -56,7 +56,7 @@ impl Problem {
         let time = gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap();
         let reference = Reference::new(self.x.view(), Some(self.weights.view()), &views, mode);
         let used = if time.fallback { fallback } else { &plan };
-        Some((share_of_bound(g.view(), &reference, used.chain() as usize, self.x.ndim()), time.fallback))
+        Some((share_of_bound(g.view(), &reference, used.chain() as usize, self.x.ndim()), time.fallback, used.chain()))
     }
 }
 
@@ -75,7 +75,7 @@ fn three_products_keep_the_float32_bound() {
             }
             let problem = Problem::new(dims, rank);
             for mode in 0..dims.len() {
-                let Some((share, fallback)) = problem.share_if_planned(&gpu, mode, Precision::Float32) else {
+                let Some((share, fallback, _)) = problem.share_if_planned(&gpu, mode, Precision::Float32) else {
                     continue;
                 };
                 assert!(share <= 1.0 && !fallback, "{dims:?} mode {mode} R {rank}: {share}, fallback {fallback}");
@@ -97,8 +97,10 @@ fn one_product_misses_the_float32_bound() {
     problem.factors.iter_mut().for_each(|f| f.mapv_inplace(f32::abs));
     for mode in 0..3 {
         assert!(problem.share(&gpu, mode, Precision::Float32).0 <= 1.0);
-        let (share, _) = problem.share(&gpu, mode, Precision::Fast);
-        assert!(share > 1.0 && share < 100.0, "mode {mode}: {share}");
+        let (share, _, chain) = problem.share(&gpu, mode, Precision::Fast);
+        // Either operand may be off by half of f16's spacing, 2^-11, beside what the bound allows for sums.
+        let most = 1.0 + 2f64.powi(-10) / ((chain + 4) as f64 * f64::from(f32::EPSILON));
+        assert!(share > 1.0 && share < most, "mode {mode}: {share} of the bound, at most {most}");
     }
 }
 
@@ -108,7 +110,7 @@ fn any_magnitude_gives_the_float32_answer() {
     for scale in [1e-30f32, 1e-4, 3e5, 1e30] {
         let mut problem = Problem::new(&[20, 16, 24], 12);
         problem.x.mapv_inplace(|v| v * scale);
-        let (share, fallback) = problem.share(&gpu, 1, Precision::Float32);
+        let (share, fallback, _) = problem.share(&gpu, 1, Precision::Float32);
         assert!(share <= 1.0 && !fallback, "X times {scale}: {share}");
     }
     let mut problem = Problem::new(&[20, 16, 24], 12);
@@ -116,7 +118,7 @@ fn any_magnitude_gives_the_float32_answer() {
         problem.factors.iter_mut().for_each(|f| f.column_mut(r * 4).mapv_inplace(|v| v * scale));
     }
     for mode in 0..3 {
-        let (share, fallback) = problem.share(&gpu, mode, Precision::Float32);
+        let (share, fallback, _) = problem.share(&gpu, mode, Precision::Float32);
         assert!(share <= 1.0 && !fallback, "columns of other norms, mode {mode}: {share}");
     }
 }
@@ -127,7 +129,7 @@ fn a_range_too_wide_falls_back() {
     let Some(gpu) = matrix_gpu() else { return };
     let mut problem = Problem::new(&[20, 16, 24], 12);
     problem.x.slice_mut(ndarray::s![3, .., ..]).mapv_inplace(|v| v * 1e-12);
-    let (share, fallback) = problem.share(&gpu, 1, Precision::Float32);
+    let (share, fallback, _) = problem.share(&gpu, 1, Precision::Float32);
     assert!(share <= 1.0 && fallback, "{share}");
     let mut problem = Problem::new(&[20, 16, 24], 12);
     problem.factors[2].column_mut(4).mapv_inplace(|v| v * 1e-12);

@@ -105,7 +105,7 @@ pub(super) fn fused_f16(
     // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
     let software: &[_] = match width {
         0..=16 => &[(32, 16, 16, 2, 1)],
-        0..=32 => &[(32, 32, 16, 2, 1)],
+        17..=32 => &[(32, 32, 16, 2, 1)],
         _ => &[(32, 64, 16, 2, 2)],
     };
     let table: &[(u32, u32, u32, u32, u32)] = match (width, cols) {
