@@ -250,7 +250,7 @@ impl Backend for Gpu {
             let what = format!("the MTTKRP of mode {}", plan.mode());
             return Err(Error::Overflow { what, dtype: T::DTYPE.name(), index: vec![i, r] });
         }
-        let fallback = inner.chosen(plan, x, u) != plan;
+        let fallback = !std::ptr::eq(inner.chosen(plan, x, u), plan);
         Ok(MttkrpTime { compute, transfer: whole.saturating_sub(compute), fallback })
     }
 }

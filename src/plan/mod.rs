@@ -122,7 +122,7 @@ impl MttkrpPlan {
         let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
-        let (method, mut reason) = resolve(&problem, caps, &slabs, limit)?;
+        let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
         let mut fallback = None;
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
@@ -132,7 +132,10 @@ impl MttkrpPlan {
                 (dispatches, scratch, gemm::chain(&problem, &slabs, limit))
             }
             (true, Method::Fused) => {
-                let fused = fused::dispatches(&problem, caps, &slabs, limit)?;
+                let fused = match fused {
+                    Some(fused) => fused,
+                    None => fused::dispatches(&problem, caps, &slabs, limit)?,
+                };
                 if fused.f16 {
                     let without = DeviceCaps { f16_matrix_units: false, ..caps.clone() };
                     let options = options.clone().method(Method::Fused);
@@ -361,8 +364,13 @@ impl MttkrpPlan {
     }
 }
 
-/// "auto" is resolved here and nowhere else.
-fn resolve(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<(Method, String)> {
+/// "auto" is resolved here and nowhere else. Whether FUSED fits is told by planning it, so that plan comes along.
+fn resolve(
+    problem: &Problem,
+    caps: &DeviceCaps,
+    slabs: &[Slab],
+    limit: u64,
+) -> Result<(Method, String, Option<fused::Fused>)> {
     let asked = problem.options.method;
     if caps.kind == DeviceKind::Cpu && asked == Method::Fused {
         return Err(Error::MissingFeature {
@@ -372,14 +380,14 @@ fn resolve(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> 
         });
     }
     if asked != Method::Auto {
-        return Ok((asked, "asked for".into()));
+        return Ok((asked, "asked for".into(), None));
     }
     if caps.kind == DeviceKind::Cpu {
-        return Ok((Method::Gemm, "the fastest on a CPU: a matrix product does the work".into()));
+        return Ok((Method::Gemm, "the fastest on a CPU: a matrix product does the work".into(), None));
     }
     Ok(match fused::dispatches(problem, caps, slabs, limit) {
-        Ok(_) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into()),
-        Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}")),
+        Ok(fused) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into(), Some(fused)),
+        Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}"), None),
     })
 }
 
