@@ -3,7 +3,9 @@
 use super::range::{Range, scale_rows};
 use super::scope::{create_buffer, scoped};
 use super::{Gpu, Inner};
-use crate::plan::{MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
+use crate::plan::{
+    MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs, weights_row,
+};
 use crate::{Error, Real, Result, Shape};
 use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension, s};
 use std::collections::HashMap;
@@ -176,7 +178,6 @@ impl Inner {
         let shape = Shape::new(&dims)?;
         let rank = shape.check_factors(&sizes, weights.map(|w| w.len()))?;
         let columns = column_blocks(&shape, rank, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
-        let weights_row = shape.iter().sum::<usize>();
         let mut buffers = Vec::with_capacity(columns.len() - 1);
         for (block, ends) in columns.windows(2).enumerate() {
             let bytes = (factor_rows(&shape) * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
@@ -188,7 +189,7 @@ impl Inner {
             if self.wants_ranges::<T>() { factors.iter().map(|f| column_ranges(f.view())).collect() } else { vec![] };
         let u = GpuFactors { gpu: self.id, shape, columns, buffers, ranges, weights };
         let row = ArrayView1::from(&u.weights).insert_axis(Axis(0));
-        self.write_rows(&u, weights_row, row)?;
+        self.write_rows(&u, weights_row(&u.shape), row)?;
         for (mode, factor) in factors.iter().enumerate() {
             self.write_rows(&u, u.shape[..mode].iter().sum(), factor.view())?;
         }
@@ -226,7 +227,7 @@ impl Inner {
             return Ok(());
         }
         let rows = scale_rows(&u.ranges, &u.weights);
-        self.write_rows(u, u.shape.iter().sum::<usize>() + 1, rows.view())
+        self.write_rows(u, weights_row(&u.shape) + 1, rows.view())
     }
 
     /// Writes rows of every block of columns, from `first` on.

@@ -4,7 +4,7 @@ use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{FusedParams, Method, MttkrpPlan, Params, ReduceParams, Slot};
+use crate::plan::{FusedParams, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
 use wgpu::BufferUsages;
@@ -135,7 +135,7 @@ impl Inner {
             let params = match dispatch.params {
                 // Only the device's tensor knows its scale.
                 Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
-                Params::Reduce(p) if p.scale_row > plan.weights_row() => {
+                Params::Reduce(p) if p.scale_row as usize > weights_row(plan.shape()) => {
                     Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
                 }
                 other => other,

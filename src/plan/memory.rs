@@ -90,7 +90,12 @@ pub fn column_stride(columns: usize) -> usize {
 /// Rows of a factor buffer: all factors, one row of weights, and two rows per mode for the power-of-two scales of the
 /// kernels on f16 matrix units (see `GpuFactors`).
 pub(crate) fn factor_rows(shape: &Shape) -> usize {
-    shape.iter().sum::<usize>() + 1 + 2 * shape.order()
+    weights_row(shape) + 1 + 2 * shape.order()
+}
+
+/// Row of a factor buffer that holds the weights: the one behind the rows of all factors.
+pub(crate) fn weights_row(shape: &Shape) -> usize {
+    shape.iter().sum()
 }
 
 /// Cuts `rank` columns into blocks, of a multiple of 4 but for the last, so that the factors' block fits `limit` bytes.

@@ -17,9 +17,9 @@ pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
     PerMode, ReduceParams, Slot,
 };
-#[cfg(feature = "gpu")]
-pub(crate) use memory::factor_rows;
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
+#[cfg(feature = "gpu")]
+pub(crate) use memory::{factor_rows, weights_row};
 pub use options::{Method, PlanOptions, Precision};
 
 use crate::{Dtype, Error, Result, Shape};
@@ -72,9 +72,8 @@ impl Problem<'_> {
         (0..self.shape.order()).filter(move |&m| m != self.mode)
     }
 
-    /// The factors lie one after the other in one buffer; the weights are its last row.
     fn weights_row(&self) -> u32 {
-        self.shape.iter().sum::<usize>() as u32
+        memory::weights_row(self.shape) as u32
     }
 
     /// First factor row of each mode that a slab reads.
@@ -316,12 +315,6 @@ impl MttkrpPlan {
     /// ```
     pub fn fallback(&self) -> Option<&Self> {
         self.fallback.as_deref()
-    }
-
-    /// Row of a factor buffer that holds the weights, behind the rows of all factors.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn weights_row(&self) -> u32 {
-        self.shape.iter().sum::<usize>() as u32
     }
 
     /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
