@@ -1,34 +1,11 @@
 //! fused_operand - part of the fused kernels: rows of the Khatri-Rao product, made where they are used.
-//! Computes   operand(q, c, before_run(run, c)) = prod_{m != n} A_m[i_m, 4c..4c+3], (run, q) the place over the modes m
+//! Computes   operand(q, c, place.before) = prod_{m != n} A_m[i_m, 4c..4c+3] at q of the place's run
 //! Bindings   -
 //! Spec       -
 //! Grid       -
 //! Order      products only, last mode last within a run: repeatable
 //! Twin       -
 //! Reference  -
-// Product of the factor rows of all other modes but the last of them, at position `run` over those.
-fn before_run(run: u32, c: u32) -> Vec {
-    var value = Vec(1);
-    if SCALED == 1u {
-        // Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
-        value = factors[p.scale_row * p.stride4 + c];
-    }
-    if RUNS == 1u {
-        var rest = run;
-        for (var s = 2u; s < ORDER; s++) {
-            let slot = ORDER - 1u - s;
-            var i = rest;
-            if slot > 0u {
-                let dim = p.dims[slot / 4u][slot % 4u];
-                rest = rest / dim;
-                i -= rest * dim;
-            }
-            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
-        }
-    }
-    return value;
-}
-
 // Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
 fn operand(q: u32, c: u32, before: Vec) -> Vec {
     if SNUG == 0u && q >= p.run {

@@ -24,9 +24,9 @@ struct FusedParams {
     scale_row: u32,
     x_scale: f32,
     last_row0: u32,
-    pad0: u32,
-    pad1: u32,
-    pad2: u32,
+    run_stride: u32,
+    turn_runs: u32,
+    turn_stride: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
 }

@@ -1,7 +1,7 @@
 //! fused_rows - register tiles, every mode but the last: X is contiguous along k.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_operand, fused_start, fused_load_rows
+//! With       fused_params, fused_place, fused_operand, fused_start, fused_load_rows
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
@@ -57,23 +57,20 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         row_at[part] = min(m_tile * BM + (li + part * WG) / (BK / 4u), p.rows - 1u) * p.right;
     }
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
-    var step = piece * p.piece;
-    let end = min(step + p.piece, p.steps);
-    var run = step / p.run_steps;
-    var q0 = (step - run * p.run_steps) * BK;
-    var origin = start(run * p.run);
-    var before = before_run(run, column);
-    for (; step < end; step++) {
+    let first = piece * p.piece;
+    let count = min(p.piece, p.steps - first);
+    var place = place_of(first, column);
+    for (var step = 0u; step < count; step++) {
         // All loads first, so that they are in flight together.
         var xv: array<Vec, BM * BK / 4u / WG>;
         var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            xv[part] = load(row_at[part], q0 + at % (BK / 4u) * 4u, origin);
+            xv[part] = load(row_at[part], place.q0 + at % (BK / 4u) * 4u, place.origin);
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            bv[part] = operand(q0 + at / (BN / 4u), column, before);
+            bv[part] = operand(place.q0 + at / (BN / 4u), column, place.before);
         }
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
@@ -82,15 +79,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             bs[li + part * WG] = bv[part];
         }
-        // The next step's place, before the barrier: its loads overlap with the products.
-        q0 += BK;
-        if q0 >= p.run {
-            q0 = 0u;
-            run += 1u;
-            origin = start(run * p.run);
-            before = before_run(run, column);
-        }
         workgroupBarrier();
+        advance(&place, column);
         for (var k4 = 0u; k4 < BK / 4u; k4++) {
             var a: array<Vec, TM>;
             for (var i = 0u; i < TM; i++) { // @unroll

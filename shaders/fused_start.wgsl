@@ -6,7 +6,7 @@
 //! Order      -
 //! Twin       -
 //! Reference  -
-// Where k lies in row 0 of X.
+// Where k lies in row 0 of X, for steps that cross runs.
 fn start(k: u32) -> u32 {
     if p.right == p.reduction {
         return k;

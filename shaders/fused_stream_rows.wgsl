@@ -1,17 +1,21 @@
 //! fused_stream_rows - ranks up to 4, every mode but the last, whole vec4s: X is read once at the speed of memory, nothing is staged.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params
-//! Spec       ORDER 2..=8, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
+//! With       fused_params, fused_place, fused_start
+//! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
 //! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 WG k of the piece, then 4 groups of 32, then a chain of 32: repeatable
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II where it is used
 alias Real = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
+const SCALED: u32 = 0u; // columns are scaled for f16
 const ORDER: u32 = 3u; // @spec
+const RUNS: u32 = 1u; // @spec
+const SNUG: u32 = 1u; // @spec
 const WG: u32 = 128u; // @spec
 const TM: u32 = 8u; // @spec
+const BK: u32 = 4u * WG;
 const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
 
 @group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
@@ -44,32 +48,43 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let row0 = (id % p.m_tiles) * TM;
     let piece = id / p.m_tiles;
     let c = min(p.column0 / 4u + wg.z, p.stride4 - 1u);
-    let end = min((piece + 1u) * p.piece * WG * 4u, p.reduction);
     var acc: array<Vec, TM>;
+    var row_at: array<u32, TM>;
     for (var m = 0u; m < TM; m++) { // @unroll
         acc[m] = Vec(0);
+        row_at[m] = min(row0 + m, p.rows - 1u) * p.right;
     }
-    let dim = p.dims[LAST / 4u][LAST % 4u];
-    for (var k = piece * p.piece * WG * 4u + li * 4u; k < end; k += WG * 4u) {
-        // A mode with nothing left of it needs no division.
-        var at = k;
-        if p.right < p.reduction {
-            at += (k / p.right) * (p.rows - 1u) * p.right;
+    let first = piece * p.piece;
+    let count = min(p.piece, p.steps - first);
+    var place = place_of(first, c);
+    for (var step = 0u; step < count; step++) {
+        let q = place.q0 + li * 4u;
+        // Beyond the run's end something valid is read, and its products are 0.
+        let at = select(min(q, p.run - 4u), q, SNUG == 1u);
+        var corner = place.origin + at;
+        var before = place.before;
+        var last = at;
+        if RUNS == 0u {
+            corner = start(at);
+            let run = at / p.dims[LAST / 4u][LAST % 4u];
+            before = prefix(run, c);
+            last = at - run * p.dims[LAST / 4u][LAST % 4u];
+        }
+        if SNUG == 0u && q >= p.run {
+            before = Vec(0);
         }
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
-            value[m] = x4[(at + min(row0 + m, p.rows - 1u) * p.right) / 4u];
+            value[m] = x4[(corner + row_at[m]) / 4u];
         }
-        // Four neighbours differ in the last index only.
-        let q = k / dim;
-        let first = (p.row0[LAST / 4u][LAST % 4u] + k - q * dim) * p.stride4 + c;
-        let before = prefix(q, c);
         for (var e = 0u; e < 4u; e++) { // @unroll
-            let b = before * factors[first + e * p.stride4];
+            // Four neighbours differ in the last index only.
+            let b = before * factors[(p.last_row0 + last + e) * p.stride4 + c];
             for (var m = 0u; m < TM; m++) { // @unroll
                 acc[m] += value[m][e] * b;
             }
         }
+        advance(&place, c);
     }
     // Across invocations, one row at a time.
     for (var m = 0u; m < TM; m++) { // @unroll

@@ -22,6 +22,7 @@ shaders![
     "fused_load_rows",
     "fused_operand",
     "fused_params",
+    "fused_place",
     "fused_rows",
     "fused_small_cols",
     "fused_small_rows",

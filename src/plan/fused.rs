@@ -77,7 +77,6 @@ impl Kernel {
 fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
     let dtype = problem.dtype();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
-    // Every kernel but the streaming one knows runs.
     let layout = |step: u32| {
         let runs = view.runs(step as usize);
         let snug = view.run(runs).is_multiple_of(step as usize);
@@ -102,7 +101,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             groups: tile.groups,
             chain: |kernel, steps| {
                 let k = steps * kernel.step;
-                k + k.div_ceil(kernel.constant("FLUSH"))
+                k + k.checked_div(kernel.constant("FLUSH")).map_or(0, |sums| sums + 1)
             },
         };
     }
@@ -130,14 +129,20 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             };
         }
         if rv == 1 && view.vec(false) == 4 && view.last.is_multiple_of(4) {
-            let wg = small.kl * small.ml;
-            consts.extend([("WG", wg), ("TM", small.tm)]);
+            // Steps as long as runs allow.
+            let longest = small.kl * small.ml;
+            let wg =
+                [longest, longest / 2, longest / 4].into_iter().find(|wg| view.last.is_multiple_of(4 * *wg as usize));
+            let wg = wg.unwrap_or(longest);
+            let runs = view.runs(4 * wg as usize);
+            let snug = view.run(runs).is_multiple_of(4 * wg as usize);
+            consts.extend([("RUNS", u32::from(runs)), ("SNUG", u32::from(snug)), ("WG", wg), ("TM", small.tm)]);
             return Kernel {
                 spec: KernelSpec::new("fused_stream_rows", dtype, None, &consts),
                 bm: small.tm as usize,
                 bn,
                 step: 4 * wg as usize,
-                runs: false,
+                runs,
                 along_z: true,
                 f16: false,
                 groups: 2 * groups,
@@ -262,6 +267,8 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                 let n_tiles = columns.div_ceil(kernel.bn);
                 let folded = cut.m_tiles * cut.pieces * if kernel.along_z { 1 } else { n_tiles };
                 let [x, y] = fold_grid(folded as u64, caps)?;
+                // Runs left of the mode begin anew at another place of X.
+                let turns = kernel.runs && !view.cols && view.right < view.reduction;
                 let params = FusedParams {
                     rows: view.rows as u32,
                     right: view.right as u32,
@@ -280,7 +287,9 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     scale_row: scale_row(problem.mode),
                     x_scale: 1.0,
                     last_row0: others().next_back().map_or(0, |m| all_row0[m]),
-                    pad: [0; 3],
+                    run_stride: (if view.cols { cut.run * view.rows } else { cut.run }) as u32,
+                    turn_runs: if turns { (view.right / cut.run) as u32 } else { u32::MAX },
+                    turn_stride: ((view.rows - 1) * view.right) as u32,
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                     row0: per_mode(others().map(|m| all_row0[m])),
                 };

@@ -283,8 +283,12 @@ pub struct FusedParams {
     pub x_scale: f32,
     /// First factor row of the last other mode.
     pub last_row0: u32,
-    /// Fills the row.
-    pub pad: [u32; 3],
+    /// Entries of X from one run to the next.
+    pub run_stride: u32,
+    /// Runs after which the modes right of this one begin anew; `u32::MAX` where they never do.
+    pub turn_runs: u32,
+    /// Entries of X that are skipped then: the other rows of this mode.
+    pub turn_stride: u32,
     /// Dims of the slab's other modes, in order.
     pub dims: PerMode,
     /// First factor row of each other mode for this slab.

@@ -9,7 +9,7 @@ use crate::{Dtype, Error, Result, Shape};
 /// use polyad::{plan::slabs, Dtype, Shape};
 /// let cut = slabs(&Shape::new(&[2, 5, 4]).unwrap(), Dtype::F32, 64).unwrap();
 /// assert_eq!(cut.len(), 4);
-/// assert_eq!((cut[1].start, &cut[1].dims[..], &cut[1].offsets[..]), (8, &[1, 3, 4][..], &[0, 2, 0][..]));
+/// assert_eq!((cut[1].start, &cut[1].dims[..], &cut[1].offsets[..]), (12, &[1, 2, 4][..], &[0, 3, 0][..]));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,8 +57,13 @@ pub fn slabs(shape: &Shape, dtype: Dtype, limit: u64) -> Result<Vec<Slab>> {
     // The cut mode is the first whose single index, with all modes right of it, fits.
     let cut = (0..shape.order()).find(|&m| shape.right(m) <= most).unwrap_or(shape.order() - 1);
     let (rows, right) = (shape.rows(cut), shape.right(cut));
-    let pieces = rows.div_ceil((most / right).min(rows));
-    let mut all = Vec::with_capacity(shape.left(cut) * pieces);
+    let fitting = (most / right).min(rows);
+    let even = rows.div_ceil(rows.div_ceil(fitting));
+    // Whole tiles where there is room for them: a tile that is cut by a slab's end costs as much as a whole one.
+    let whole = [128, 64, 32, 16, 8, 4].into_iter().map(|tile| (tile, even.next_multiple_of(tile)));
+    let whole = whole.into_iter().find(|&(tile, whole)| tile <= even && whole <= fitting);
+    let length = whole.map_or(even, |(_, whole)| whole);
+    let mut all = Vec::with_capacity(shape.left(cut) * rows.div_ceil(length));
     for leading in 0..shape.left(cut) {
         let mut rest = leading;
         let mut offsets = vec![0; shape.order()];
@@ -66,8 +71,8 @@ pub fn slabs(shape: &Shape, dtype: Dtype, limit: u64) -> Result<Vec<Slab>> {
             offsets[m] = rest % shape.rows(m);
             rest /= shape.rows(m);
         }
-        for piece in 0..pieces {
-            let (from, to) = (piece * rows / pieces, (piece + 1) * rows / pieces);
+        for from in (0..rows).step_by(length) {
+            let to = rows.min(from + length);
             let mut dims = vec![1; cut];
             dims.push(to - from);
             dims.extend_from_slice(&shape.dims()[cut + 1..]);

@@ -80,11 +80,14 @@ pub(super) struct FusedF16 {
     /// Subgroups along m and n.
     pub sm: u32,
     pub sn: u32,
-    /// k between roundings of what the matrix unit sums.
+    /// k between roundings of what the matrix unit sums, 0 for none.
     pub flush: u32,
     /// Workgroups wanted.
     pub groups: usize,
 }
+
+/// BM, BN, BK, subgroups along m and n, and k between roundings.
+type Tile = (u32, u32, u32, u32, u32, u32);
 
 /// The tile for that many columns; `None` where other kernels are better: so few columns that memory is the limit, a
 /// product too small to fill a tile, or too little workgroup memory.
@@ -100,33 +103,37 @@ pub(super) fn fused_f16(
     if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= 8 || rows <= 8 || k < 256 {
         return None;
     }
-    // One product needs half of the workgroup memory, so that BK may be twice as long.
-    let deep = if split { 1 } else { 2 };
     // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
-    let software: &[_] = match width {
-        0..=16 => &[(32, 16, 16, 2, 1)],
-        17..=32 => &[(32, 32, 16, 2, 1)],
-        _ => &[(32, 64, 16, 2, 2)],
+    let software: &[Tile] = match width {
+        0..=16 => &[(32, 16, 16, 2, 1, 512)],
+        17..=32 => &[(32, 32, 16, 2, 1, 512)],
+        _ => &[(32, 64, 16, 2, 2, 512)],
     };
-    let table: &[(u32, u32, u32, u32, u32)] = match (width, cols) {
+    let table: &[Tile] = match (width, cols, split) {
         _ if caps.kind == DeviceKind::Software => software,
-        (0..=16, false) => &[(128, 16, 32, 4, 1), (64, 16, 32, 4, 1)],
-        (0..=16, true) => &[(64, 16, 32, 4, 1)],
-        (0..=32, false) => &[(64, 32, 32 * deep, 2, 2), (64, 32, 32, 2, 2)],
-        (0..=32, true) => &[(128, 32, 32, 8, 1), (64, 32, 32, 2, 2)],
-        (0..=64, _) => &[(64, 64, 32 * deep, 2, 2), (64, 64, 32, 2, 2)],
-        _ => &[(128, 128, 32 * deep, 2, 4), (128, 128, 32, 2, 4), (64, 64, 32, 2, 2)],
+        (0..=16, false, true) => &[(64, 16, 64, 4, 1, 64), (128, 16, 32, 4, 1, 32), (64, 16, 32, 4, 1, 32)],
+        (0..=16, true, true) => &[(64, 16, 32, 4, 1, 32)],
+        (0..=32, false, true) => &[(64, 32, 32, 2, 2, 512)],
+        (0..=32, true, true) => &[(128, 32, 32, 4, 2, 512), (64, 32, 32, 2, 2, 512)],
+        (0..=64, _, true) => &[(64, 64, 32, 4, 2, 512), (64, 64, 32, 2, 2, 512)],
+        (_, _, true) => &[(128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
+        // One product needs half of the workgroup memory, so that BK may be twice as long.
+        (0..=16, _, false) => &[(64, 16, 64, 4, 1, 512), (64, 16, 32, 4, 1, 512)],
+        (0..=32, _, false) => &[(64, 32, 64, 2, 2, 512), (64, 32, 32, 2, 2, 512)],
+        (0..=64, _, false) => &[(64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
+        (0..=128, _, false) => &[(128, 128, 64, 2, 4, 512), (64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
+        (_, _, false) => &[(128, 256, 32, 2, 4, 0), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
     };
-    let fits = |&&(bm, bn, bk, sm, sn): &&(u32, u32, u32, u32, u32)| {
+    let fits = |&&(bm, bn, bk, sm, sn, _): &&Tile| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
     };
     // Runs of the last other mode are padded to whole steps.
-    let snug = |&&(_, _, bk, ..): &&(u32, u32, u32, u32, u32)| last.next_multiple_of(bk as usize) * 8 <= last * 9;
+    let snug = |&&(_, _, bk, ..): &&Tile| last.next_multiple_of(bk as usize) * 8 <= last * 9;
     let found = table.iter().filter(fits).find(snug).or_else(|| table.iter().find(fits));
-    let &(bm, bn, bk, sm, sn) = found?;
-    Some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1056 })
+    let &(bm, bn, bk, sm, sn, flush) = found?;
+    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups: 1056 })
 }
 
 /// Tile of the fused register-tile kernels.
