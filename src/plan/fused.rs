@@ -61,6 +61,8 @@ struct Kernel {
     along_z: bool,
     /// Works on f16 matrix units, so that its operands have to be scaled.
     f16: bool,
+    /// Its tile comes from a tuning file.
+    tuned: bool,
     /// Workgroups wanted.
     groups: usize,
     /// Additions behind one entry of a piece of that many steps.
@@ -99,6 +101,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             runs,
             along_z: false,
             f16: true,
+            tuned: tile.tuned,
             groups: tile.groups,
             chain: |kernel, steps| {
                 let k = steps * kernel.step;
@@ -125,6 +128,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 runs,
                 along_z: true,
                 f16: false,
+                tuned: false,
                 groups,
                 chain: |kernel, steps| steps * kernel.step / kernel.constant("LK") + kernel.constant("LK"),
             };
@@ -140,6 +144,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 runs: false,
                 along_z: true,
                 f16: false,
+                tuned: false,
                 groups: 2 * groups,
                 chain: |kernel, steps| 4 * steps + kernel.constant("WG").div_ceil(32) + 32,
             };
@@ -155,11 +160,12 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             runs,
             along_z: true,
             f16: false,
+            tuned: false,
             groups,
             chain: |kernel, steps| 4 * steps + kernel.constant("KL"),
         };
     }
-    let tile = tuning::fused_tile(width, dtype, caps);
+    let tile = tuning::fused_tile(width, view.cols, dtype, caps);
     let (runs, layout) = layout(tile.bk);
     consts.extend(layout);
     consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("TM", tile.tm), ("TN", tile.tn)]);
@@ -171,6 +177,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
         runs,
         along_z: false,
         f16: false,
+        tuned: tile.tuned,
         groups: tile.groups,
         chain: |kernel, steps| steps * kernel.step,
     }
@@ -226,6 +233,8 @@ pub(super) struct Fused {
     pub chain: u64,
     /// Some kernel works on f16 matrix units.
     pub f16: bool,
+    /// Some tile comes from the device's tuning file.
+    pub tuned: bool,
     /// Which kernels, for people.
     pub why: &'static str,
 }
@@ -236,10 +245,18 @@ fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
     slabs[..index].iter().all(|slab| slab.offsets[mode] != slabs[index].offsets[mode])
 }
 
-/// All dispatches of the method.
+/// All dispatches of the method. Where measured tiles need more scratch than there is, the table's are taken.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
+    let fused = with_tiles_of(problem, caps, slabs, limit);
+    if fused.is_err() && caps.tuning.is_some() {
+        return with_tiles_of(problem, &DeviceCaps { tuning: None, ..caps.clone() }, slabs, limit);
+    }
+    fused
+}
+
+fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
     let element = problem.dtype().bytes();
-    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, why: "" };
+    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, tuned: false, why: "" };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
         let stride = column_stride(width);
@@ -257,6 +274,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
             // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
             let scale_row = |mode: usize| problem.weights_row() + 1 + 2 * mode as u32;
             fused.f16 |= kernel.f16;
+            fused.tuned |= kernel.tuned;
             for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
                 let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
                 let n_tiles = columns.div_ceil(kernel.bn);

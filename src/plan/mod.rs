@@ -21,6 +21,9 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
 pub(crate) use memory::{factor_rows, weights_row};
 pub use options::{Method, PlanOptions, Precision};
+#[cfg(feature = "gpu")]
+pub(crate) use tuning::{DEFAULT_GROUPS, candidates};
+pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -52,6 +55,8 @@ pub struct MttkrpPlan {
     chain: u64,
     /// For a plan that uses f16 matrix units, what to do when the numbers' range is too wide for them.
     fallback: Option<Box<MttkrpPlan>>,
+    /// Name of the tuning file that tiles come from.
+    tuning: Option<String>,
 }
 
 /// What the parts of the planner share.
@@ -122,7 +127,7 @@ impl MttkrpPlan {
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
         let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
-        let mut fallback = None;
+        let (mut fallback, mut tuning) = (None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
             (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
@@ -141,6 +146,10 @@ impl MttkrpPlan {
                     fallback = Some(Box::new(Self::new(&shape, mode, rank, &options, &without)?));
                 }
                 reason.push_str(fused.why);
+                tuning = caps.tuning.as_ref().filter(|_| fused.tuned).map(|tuning| tuning.name().to_owned());
+                if let Some(name) = &tuning {
+                    reason.push_str(&format!("; tiles from tuning file {name}"));
+                }
                 (fused.dispatches, [0, fused.partial_bytes, 0], fused.chain)
             }
             (true, _) => (
@@ -166,6 +175,7 @@ impl MttkrpPlan {
             scratch,
             chain,
             fallback,
+            tuning,
             shape,
         })
     }
@@ -315,6 +325,11 @@ impl MttkrpPlan {
     /// ```
     pub fn fallback(&self) -> Option<&Self> {
         self.fallback.as_deref()
+    }
+
+    /// Name of the tuning file whose tiles it has; `None` where all are built-in ones. See [`Tuning`] for an example.
+    pub fn tuning(&self) -> Option<&str> {
+        self.tuning.as_deref()
     }
 
     /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
