@@ -222,6 +222,8 @@ fn tune_regime<T: Real>(
     let built_in_seconds = measured.median(&plan, &out, f64::INFINITY)?;
 
     let mut tiles = candidates(regime.kernel, regime.layout, regime.columns, DEFAULT_GROUPS, &caps);
+    // Roundings are a matter of accuracy, not of this machine.
+    tiles.iter_mut().for_each(|tile| tile.flush = if built_in.flush > 0 { built_in.flush.max(tile.bk) } else { 0 });
     tiles.retain(|tile| *tile != built_in);
     if options.quick {
         let apart = |t: &Tile| {
@@ -403,7 +405,8 @@ fn tile_of(plan: &MttkrpPlan, regime: TileChoice) -> Option<Tile> {
     };
     let constant = |name| spec.consts.iter().find(|(known, _)| *known == name).map(|&(_, value)| value);
     let sizes = [constant("BM")?, constant("BN")?, constant("BK")?, constant(m)?, constant(n)?];
-    (spec.shader == shader).then_some(Tile::new(sizes, DEFAULT_GROUPS))
+    let flush = constant("FLUSH").unwrap_or(0);
+    (spec.shader == shader).then_some(Tile::new(sizes, DEFAULT_GROUPS).flush(flush))
 }
 
 // Whole numbers whose sums are exact in f32 in whatever order, so that results have to be equal to the last bit. Long

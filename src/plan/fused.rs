@@ -195,9 +195,15 @@ struct Cut {
     /// Column tiles of one dispatch.
     n_tiles: usize,
     bytes: u64,
+    /// What the bytes may be at most, whatever the shape.
+    bound: u64,
 }
 
-fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> Result<Cut> {
+/// Cuts a slab so that its partial results stay within `limit`, and within the bound: the columns in whole tiles times
+/// the sum of the dims, and a tile for each workgroup wanted. Several pieces are made only as long as there are fewer
+/// workgroups than wanted, which is the second part; one piece is a result of the mode's rows, the first part, and of the
+/// last tile's surplus rows, the second. Columns of more tiles than that are cut.
+fn cut(kernel: &Kernel, view: View, width: usize, sum_of_dims: usize, element: u64, limit: u64) -> Result<Cut> {
     let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
     let run = view.run(kernel.runs);
     let run_steps = run.div_ceil(kernel.step);
@@ -215,8 +221,11 @@ fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> R
     }
     let piece = steps.div_ceil(wanted.min(fitting));
     let pieces = steps.div_ceil(piece);
-    let n_tiles = ((limit / tile_bytes(pieces)) as usize).clamp(1, all_n);
-    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes: tile_bytes(pieces) * n_tiles as u64 })
+    let entries = all_n as u64 * kernel.bn as u64 * sum_of_dims as u64 + (kernel.groups * kernel.bm * kernel.bn) as u64;
+    let bound = entries * element;
+    let n_tiles = ((limit.min(bound) / tile_bytes(pieces)) as usize).clamp(1, all_n);
+    let bytes = tile_bytes(pieces) * n_tiles as u64;
+    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes, bound })
 }
 
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
@@ -229,6 +238,8 @@ pub(super) struct Fused {
     pub dispatches: Vec<Dispatch>,
     /// Bytes of the partial buffer.
     pub partial_bytes: u64,
+    /// What they are at most.
+    pub partial_bound: u64,
     /// Longest chain of additions.
     pub chain: u64,
     /// Some kernel works on f16 matrix units.
@@ -256,7 +267,15 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
 
 fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
     let element = problem.dtype().bytes();
-    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, tuned: false, why: "" };
+    let mut fused = Fused {
+        dispatches: Vec::new(),
+        partial_bytes: 0,
+        partial_bound: 0,
+        chain: 0,
+        f16: false,
+        tuned: false,
+        why: "",
+    };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
         let stride = column_stride(width);
@@ -264,8 +283,9 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
         for (index, slab) in slabs.iter().enumerate() {
             let view = View::new(problem.mode, slab);
             let kernel = kernel(problem, view, width, caps);
-            let cut = cut(&kernel, view, stride, element, limit)?;
+            let cut = cut(&kernel, view, stride, problem.shape.iter().sum(), element, limit)?;
             fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
+            fused.partial_bound = fused.partial_bound.max(cut.bound);
             let (lanes, outputs) = reduce_shape(cut.pieces);
             chain += (kernel.chain)(&kernel, cut.piece) + cut.pieces.div_ceil(lanes) + lanes + 1;
             let others = || problem.other_modes();

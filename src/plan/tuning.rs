@@ -81,6 +81,9 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
     Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: DEFAULT_GROUPS as usize })
 }
 
+/// Most k between roundings of what a matrix unit sums.
+const FLUSH: u32 = 512;
+
 /// Tile of the fused kernels on f16 matrix units.
 pub(super) struct FusedF16 {
     pub bm: u32,
@@ -144,7 +147,8 @@ pub(super) fn fused_f16(
     let &(bm, bn, bk, sm, sn) = found?;
     let measured = measured.filter(|tile| found == Some(&tile.sizes()));
     let groups = measured.map_or(DEFAULT_GROUPS, |tile| tile.groups) as usize;
-    Some(FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups, tuned: measured.is_some() })
+    let flush = measured.map_or(FLUSH, |tile| tile.flush);
+    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
 }
 
 /// Tile of the fused register-tile kernels.
@@ -163,7 +167,7 @@ pub(super) struct FusedTile {
 /// The tile for that many columns: a measured one, else the largest that the device's workgroup memory takes.
 pub(super) fn fused_tile(width: usize, cols: bool, dtype: Dtype, caps: &DeviceCaps) -> FusedTile {
     let kernel = if dtype == Dtype::F64 { TileKernel::RegistersF64 } else { TileKernel::RegistersF32 };
-    if let Some(Tile { bm, bn, bk, m: tm, n: tn, groups }) = measured::tile(caps, kernel, cols, width) {
+    if let Some(Tile { bm, bn, bk, m: tm, n: tn, groups, .. }) = measured::tile(caps, kernel, cols, width) {
         return FusedTile { bm, bn, bk, tm, tn, groups: groups as usize, tuned: true };
     }
     let table = [

@@ -3,6 +3,7 @@
 use super::super::DeviceCaps;
 #[cfg(feature = "gpu")]
 use super::super::DeviceKind;
+use super::{DEFAULT_GROUPS, FLUSH};
 use crate::{Dtype, Error, Result};
 use std::fmt;
 
@@ -149,12 +150,25 @@ pub struct Tile {
     pub n: u32,
     /// Workgroups wanted: the reduction is split into pieces until there are about so many.
     pub groups: u32,
+    /// k between roundings of what a matrix unit sums, 0 for none; register tiles have no use for it.
+    #[cfg_attr(feature = "gpu", serde(default))]
+    pub flush: u32,
 }
 
 impl Tile {
-    /// From `[bm, bn, bk, m, n]` and the workgroups wanted.
+    /// From `[bm, bn, bk, m, n]` and the workgroups wanted; no roundings.
     pub fn new([bm, bn, bk, m, n]: [u32; 5], groups: u32) -> Self {
-        Self { bm, bn, bk, m, n, groups }
+        Self { bm, bn, bk, m, n, groups, flush: 0 }
+    }
+
+    /// With roundings of what a matrix unit sums.
+    ///
+    /// ```
+    /// assert_eq!(polyad::plan::Tile::new([64, 32, 16, 2, 2], 9).flush(512).to_string(), "64x32x16, 2x2, 9 groups, flush 512");
+    /// ```
+    pub fn flush(mut self, k: u32) -> Self {
+        self.flush = k;
+        self
     }
 
     /// Without the groups, as the table has it.
@@ -165,8 +179,9 @@ impl Tile {
 
 impl fmt::Display for Tile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bm, bn, bk, m, n, groups } = self;
-        write!(f, "{bm}x{bn}x{bk}, {m}x{n}, {groups} groups")
+        let Self { bm, bn, bk, m, n, groups, flush } = self;
+        write!(f, "{bm}x{bn}x{bk}, {m}x{n}, {groups} groups")?;
+        if *flush > 0 { write!(f, ", flush {flush}") } else { Ok(()) }
     }
 }
 
@@ -192,8 +207,11 @@ pub struct TileChoice {
     pub tile: Tile,
 }
 
-/// Subgroups and their fragments of 16 x 16, with halves of workgroup memory beside rows of a tile.
+/// Rows and columns of a fragment.
 const FRAGMENT: u32 = 16;
+
+/// Most workgroups wanted: each may have a tile of scratch.
+const MAX_GROUPS: u32 = 4 * DEFAULT_GROUPS;
 
 impl TileChoice {
     /// A choice, not yet checked.
@@ -225,10 +243,10 @@ impl TileChoice {
     }
 
     fn broken_rule(&self, caps: &DeviceCaps) -> Option<String> {
-        let Tile { bm, bn, bk, m, n, groups } = self.tile;
+        let Tile { bm, bn, bk, m, n, groups, flush } = self.tile;
         let rule = |holds: bool, text: &str| (!holds).then(|| text.to_owned());
-        if [bm, bn, bk, m, n].iter().any(|v| !(1..=1024).contains(v)) || !(1..=1 << 20).contains(&groups) {
-            return Some("sizes must be 1 to 1024 and groups 1 to 1048576".into());
+        if [bm, bn, bk, m, n].iter().any(|v| !(1..=1024).contains(v)) || !(1..=MAX_GROUPS).contains(&groups) {
+            return Some(format!("sizes must be 1 to 1024 and groups 1 to {MAX_GROUPS}"));
         }
         let cols = self.layout == TileLayout::Cols;
         let (step, group, bytes);
@@ -237,6 +255,13 @@ impl TileChoice {
             let whole = bm.is_multiple_of(rows) && bn.is_multiple_of(columns);
             if !(whole && [1, 2, 4].contains(&(bm / rows)) && [1, 2].contains(&(bn / columns))) {
                 return Some("a subgroup must have 1, 2 or 4 by 1 or 2 fragments of 16x16".into());
+            }
+            // What a matrix unit sums is truncated: the float32 bound counts on a rounding every 512 k at least.
+            let flushes = flush > 0 && flush <= FLUSH && flush.is_multiple_of(FRAGMENT);
+            if !flushes && (self.kernel == TileKernel::CoopFloat32 || flush > 0) {
+                return Some(format!(
+                    "flush must be a multiple of {FRAGMENT} up to {FLUSH}, or 0 where precision is fast"
+                ));
             }
             // Rows are 8 halves longer than they are, and the arrays of low parts 8 where they are not used.
             let x = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
@@ -346,7 +371,8 @@ pub(crate) fn candidates(
     for (&bm, &bn) in rows.iter().flat_map(|bm| widths.iter().map(move |bn| (bm, bn))) {
         for bk in [16, 32, 64] {
             for (&m, &n) in shares.iter().flat_map(|m| shares.iter().map(move |n| (m, n))) {
-                let tile = Tile::new([bm, bn, bk, m, n], groups);
+                let flush = if kernel.on_matrix_units() { FLUSH } else { 0 };
+                let tile = Tile::new([bm, bn, bk, m, n], groups).flush(flush);
                 // Less than two subgroups leave a compute unit's schedulers idle.
                 let few = kernel.on_matrix_units() && m * n < 2 || !kernel.on_matrix_units() && bm / m * (bn / n) < 64;
                 if !few && TileChoice::new(kernel, layout, columns, tile).check(caps).is_ok() {
@@ -360,7 +386,7 @@ pub(crate) fn candidates(
 
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
-    use super::super::super::{DEFAULT_GROUPS, Method, MttkrpPlan, PlanOptions, Precision};
+    use super::super::super::{Method, MttkrpPlan, PlanOptions, Precision};
     use super::*;
     use naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -415,7 +441,8 @@ mod tests {
                 else {
                     continue;
                 };
-                let choice = TileChoice { tile: Tile::new([bm, bn, bk, m, n], DEFAULT_GROUPS), ..regime };
+                let tile = Tile::new([bm, bn, bk, m, n], DEFAULT_GROUPS).flush(get("FLUSH").unwrap_or(0));
+                let choice = TileChoice { tile, ..regime };
                 choice.check(&caps).unwrap();
                 assert!(plan.tuning().is_none());
                 checked += 1;
