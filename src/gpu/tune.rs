@@ -136,7 +136,7 @@ impl Gpu {
     /// of ranks. [`TuneReport::write`] makes a tuning file of the report. This takes minutes; on a software adapter only
     /// the quick form is worth the time.
     ///
-    /// Tensors take at most 1 GiB, an eighth of the device's memory and one binding.
+    /// Kernels on matrix units are left out on a software adapter. Tensors take at most 1 GiB, an eighth of the device's memory and one binding.
     ///
     /// # Errors
     /// [`Error::OutOfDeviceMemory`], [`Error::Gpu`] where a built-in tile fails; other tiles are then merely rejected.
@@ -165,7 +165,9 @@ impl Gpu {
             let rank = self.rank_to_measure(columns);
             let measured = Problem::new(self, dims, rank, &x)?;
             let checked = Problem::new(self, ODD, rank - 3, &odd)?;
-            for kernel in TileKernel::ALL.into_iter().filter(|kernel| kernel.dtype() == T::DTYPE) {
+            // Matrix units in software are for tests: they take seconds to compile and are no faster.
+            let skipped = |kernel: TileKernel| kernel.on_matrix_units() && self.caps().kind == DeviceKind::Software;
+            for kernel in TileKernel::ALL.into_iter().filter(|&k| k.dtype() == T::DTYPE && !skipped(k)) {
                 for layout in TileLayout::ALL {
                     let regime = TileChoice::new(kernel, layout, columns, Tile::new([0; 5], 0));
                     if let Some(found) = tune_regime(&measured, &checked, regime, options)? {
