@@ -86,7 +86,9 @@ pub use cpu::{Cpu, CpuFactors, reference};
 pub use device::{Device, DeviceFactors, DeviceTensor};
 pub use error::{Error, Result};
 #[cfg(feature = "gpu")]
-pub use gpu::{AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor};
+pub use gpu::{
+    AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor, TuneOptions, TuneReport, TunedRegime,
+};
 pub use plan::{Method, MttkrpPlan, PlanOptions, Precision};
 pub use real::{Dtype, Real};
 pub use shape::{MAX_ORDER, Shape};

@@ -11,7 +11,9 @@ mod common {
 use common::adapter::gpu;
 use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2};
-use polyad::plan::{Method, MttkrpPlan, PlanOptions, Precision};
+use polyad::plan::{
+    Method, MttkrpPlan, PlanOptions, Precision, Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning,
+};
 use polyad::{Backend, Gpu};
 
 /// An adapter with matrix units, or `None` after saying that there is none.
@@ -85,6 +87,32 @@ fn three_products_keep_the_float32_bound() {
     }
     assert!(cases >= 10, "{cases} cases");
     println!("three f16 products: {cases} cases, largest share of the float32 bound {largest:.3}");
+}
+
+/// Tiles of a tuning file keep the bound as the built-in ones do.
+#[test]
+fn a_tuned_tile_keeps_the_float32_bound() {
+    let Some(gpu) = matrix_gpu() else { return };
+    let mut caps = gpu.caps().clone();
+    let choice = |layout| {
+        let tile = Tile::new([16, 32, 16, 1, 2], 50).flush(256);
+        TileChoice::new(TileKernel::CoopFloat32, layout, TileColumns::UpTo32, tile)
+    };
+    caps.tuning = Some(Tuning::new("mine", TileLayout::ALL.map(choice).to_vec(), &caps).unwrap());
+    let problem = Problem::new(&[40, 17, 33], 20);
+    let views: Vec<ArrayView2<f32>> = problem.factors.iter().map(|f| f.view()).collect();
+    let x = gpu.upload_tensor(problem.x.view()).unwrap();
+    let u = gpu.upload_factors(Some(problem.weights.view()), &views).unwrap();
+    for mode in [0, 2] {
+        let options = PlanOptions::default().method(Method::Fused);
+        let plan = MttkrpPlan::new(&[40, 17, 33], mode, 20, &options, &caps).unwrap();
+        assert_eq!(plan.tuning(), Some("mine"), "{plan}");
+        let mut g = Array2::from_elem((problem.x.shape()[mode], 20), f32::NAN);
+        assert!(!gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap().fallback);
+        let reference = Reference::new(problem.x.view(), Some(problem.weights.view()), &views, mode);
+        let share = share_of_bound(g.view(), &reference, plan.chain() as usize, 3);
+        assert!(share <= 1.0, "mode {mode}: {share} of the bound\n{plan}");
+    }
 }
 
 /// The check bites: without the low parts (one product) the float32 bound is missed, and the error is that of f16.

@@ -125,6 +125,9 @@ fn run(args: &Args) -> Result<(), AnyError> {
         name => Device::Gpu(Gpu::builder().adapter_name(name).build()?),
     };
     let start = Instant::now();
+    if let Some(tuning) = &device.caps().tuning {
+        println!("# tiles from tuning file {}", tuning.name());
+    }
     println!("# {} | command: {}", device.name(), std::env::args().skip(1).collect::<Vec<_>>().join(" "));
     println!(
         "# flop model 2 N R, N entries; GB/s counts the tensor once; error against f64 on sampled rows and columns"

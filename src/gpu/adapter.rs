@@ -1,5 +1,6 @@
 //! Listing adapters, choosing one, opening it.
 
+use super::tuning_file::{self, Identity, Source};
 use super::{Gpu, heap};
 use crate::plan::{DeviceCaps, DeviceKind};
 use crate::{Error, Result};
@@ -29,6 +30,8 @@ pub struct AdapterSummary {
     pub caps: DeviceCaps,
     /// The features that count for this crate.
     pub features: Vec<FeatureUse>,
+    /// What the user should know, one line each: a tuning file that could not be used.
+    pub warnings: Vec<String>,
 }
 
 /// A feature that counts for this crate.
@@ -80,6 +83,7 @@ pub struct GpuBuilder {
     name: Option<String>,
     max_binding_bytes: Option<u64>,
     hardware_only: bool,
+    tuning: Source,
 }
 
 impl GpuBuilder {
@@ -116,11 +120,35 @@ impl GpuBuilder {
         self
     }
 
+    /// No tuning file: the built-in tiles. Without this call the adapter's file in the user's cache folder is read, if
+    /// there is one (`polyad tune` writes it); one that cannot be used is ignored, and [`Gpu::warnings`] says why.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().no_tuning().build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn no_tuning(mut self) -> Self {
+        self.tuning = Source::Off;
+        self
+    }
+
+    /// This tuning file and no other. If it cannot be used, [`build`](Self::build) fails.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().tuning_file("mine.json").build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn tuning_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.tuning = Source::File(path.into());
+        self
+    }
+
     /// Opens the best adapter that fits: discrete before integrated before virtual before others before software.
     /// Without a name, the environment variable `WGPU_ADAPTER_NAME` is one; `WGPU_BACKEND` narrows the backends.
     ///
     /// # Errors
-    /// [`Error::NoAdapter`], [`Error::UnknownAdapter`] with the names seen, [`Error::LimitTooSmall`], [`Error::Gpu`].
+    /// [`Error::NoAdapter`], [`Error::UnknownAdapter`] with the names seen, [`Error::LimitTooSmall`], [`Error::Gpu`],
+    /// and for a file given by [`tuning_file`](Self::tuning_file) what [`Gpu::with_tuning_file`] says.
     ///
     /// ```
     /// let error = polyad::Gpu::builder().adapter_name("no such card").build().unwrap_err();
@@ -152,7 +180,7 @@ impl GpuBuilder {
                 None => Error::UnknownAdapter { name: "hardware".into(), seen },
             });
         };
-        open(adapter, self.max_binding_bytes)
+        open(adapter, self.max_binding_bytes, &self.tuning)
     }
 }
 
@@ -164,13 +192,17 @@ pub(super) fn summaries() -> Vec<AdapterSummary> {
 
 fn summary(adapter: &wgpu::Adapter) -> AdapterSummary {
     let (info, features) = (adapter.get_info(), adapter.features());
+    let mut caps = caps(&info, features, &adapter.limits(), Some(adapter));
+    let (tuning, warning) = tuning_file::load(&Source::Cache, &Identity::of(&info), &caps).unwrap_or_default();
+    caps.tuning = tuning;
     AdapterSummary {
         name: info.name.clone(),
         backend: info.backend.to_str().into(),
         kind: kind(&info),
         driver: format!("{} {}", info.driver, info.driver_info).trim().into(),
         pci_bus_id: info.device_pci_bus_id.clone(),
-        caps: caps(&info, features, &adapter.limits(), Some(adapter)),
+        caps,
+        warnings: warning.into_iter().collect(),
         features: WANTED
             .iter()
             .map(|&(feature, name, used_for)| FeatureUse { name, present: features.contains(feature), used_for })
@@ -199,7 +231,7 @@ fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
     }
 }
 
-fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>) -> Result<Gpu> {
+fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>, tuning: &Source) -> Result<Gpu> {
     let wanted = WANTED.iter().fold(Features::empty(), |all, &(feature, ..)| all | feature);
     let request = adapter.request_device(&wgpu::DeviceDescriptor {
         label: Some("polyad.device"),
@@ -215,7 +247,7 @@ fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>) -> Result<Gpu> 
         during: format!("opening {name}"),
         message: crate::error::one_line(&e.to_string()),
     })?;
-    from_parts(device, queue, Some(adapter), max_binding_bytes)
+    from_parts(device, queue, Some(adapter), max_binding_bytes, tuning)
 }
 
 /// A `Gpu` on an open device, whoever opened it.
@@ -224,13 +256,16 @@ pub(super) fn from_parts(
     queue: wgpu::Queue,
     adapter: Option<&wgpu::Adapter>,
     max_binding_bytes: Option<u64>,
+    tuning: &Source,
 ) -> Result<Gpu> {
     let mut caps = caps(&device.adapter_info(), device.features(), &device.limits(), adapter);
     check_limits(&device.limits())?;
     if let Some(bytes) = max_binding_bytes {
         caps.max_binding_bytes = caps.max_binding_bytes.min(bytes);
     }
-    Ok(Gpu::on(device, queue, caps))
+    let (tuning, warning) = tuning_file::load(tuning, &Identity::of(&device.adapter_info()), &caps)?;
+    caps.tuning = tuning;
+    Ok(Gpu::on(device, queue, caps, warning.into_iter().collect()))
 }
 
 fn caps(

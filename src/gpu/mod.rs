@@ -9,10 +9,13 @@ mod record;
 mod scope;
 mod shader;
 mod timing;
+mod tune;
+mod tuning_file;
 mod unroll;
 
 pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
 pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
+pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::plan::{DeviceCaps, MttkrpPlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
@@ -47,6 +50,8 @@ struct Inner {
     caps: DeviceCaps,
     pipelines: pipelines::Pipelines,
     scratch: buffers::Scratch,
+    /// What the user should know.
+    warnings: Vec<String>,
 }
 
 impl Gpu {
@@ -87,7 +92,8 @@ impl Gpu {
     }
 
     /// Uses an app's own device and queue, with the features and limits it was opened with. Nothing is requested,
-    /// no handler is installed, every object's label begins with `polyad.`.
+    /// no handler is installed, every object's label begins with `polyad.`, and no tuning file is read
+    /// ([`Gpu::with_tuning_file`] does that).
     ///
     /// # Errors
     /// [`Error::LimitTooSmall`] naming the limit; WebGPU's default limits are enough.
@@ -98,7 +104,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, None, None)
+        adapter::from_parts(device, queue, None, None, &tuning_file::Source::Off)
     }
 
     /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory, and whether its matrix
@@ -113,7 +119,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu_with_adapter(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, Some(adapter), None)
+        adapter::from_parts(device, queue, Some(adapter), None, &tuning_file::Source::Off)
     }
 
     /// Records an MTTKRP into an app's encoder: no submission, no wait. The result is in `out` once the app has
@@ -166,11 +172,11 @@ impl Gpu {
         (&self.inner.device, &self.inner.queue)
     }
 
-    fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps) -> Self {
+    fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps, warnings: Vec<String>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (pipelines, scratch) = Default::default();
-        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch }) }
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, warnings }) }
     }
 }
 

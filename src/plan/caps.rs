@@ -1,5 +1,7 @@
 //! What a plan knows of a device: limits and features as plain numbers.
 
+use super::Tuning;
+
 /// What sort of device it is.
 ///
 /// ```
@@ -84,6 +86,8 @@ pub struct DeviceCaps {
     pub timestamps: bool,
     /// CPU threads that share the work (1 on a GPU).
     pub threads: usize,
+    /// Tiles measured on this machine, which plans prefer to the built-in ones.
+    pub tuning: Option<Tuning>,
 }
 
 impl DeviceCaps {
@@ -111,6 +115,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: threads.max(1),
+            tuning: None,
         }
     }
 
@@ -139,6 +144,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: 1,
+            tuning: None,
         }
     }
 }

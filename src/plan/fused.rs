@@ -61,6 +61,8 @@ struct Kernel {
     along_z: bool,
     /// Works on f16 matrix units, so that its operands have to be scaled.
     f16: bool,
+    /// Its tile comes from a tuning file.
+    tuned: bool,
     /// Workgroups wanted.
     groups: usize,
     /// Additions behind one entry of a piece of that many steps.
@@ -98,6 +100,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             runs,
             along_z: false,
             f16: true,
+            tuned: tile.tuned,
             groups: tile.groups,
             chain: |kernel, steps| {
                 let k = steps * kernel.step;
@@ -124,6 +127,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 runs,
                 along_z: true,
                 f16: false,
+                tuned: false,
                 groups,
                 chain: |kernel, steps| steps * kernel.step / kernel.constant("LK") + kernel.constant("LK"),
             };
@@ -145,6 +149,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
                 runs,
                 along_z: true,
                 f16: false,
+                tuned: false,
                 groups: 2 * groups,
                 chain: |kernel, steps| 4 * steps + kernel.constant("WG").div_ceil(32) + 32,
             };
@@ -160,11 +165,12 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             runs,
             along_z: true,
             f16: false,
+            tuned: false,
             groups,
             chain: |kernel, steps| 4 * steps + kernel.constant("KL"),
         };
     }
-    let tile = tuning::fused_tile(width, dtype, caps);
+    let tile = tuning::fused_tile(width, view.cols, dtype, caps);
     let (runs, layout) = layout(tile.bk);
     consts.extend(layout);
     consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("TM", tile.tm), ("TN", tile.tn)]);
@@ -176,6 +182,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
         runs,
         along_z: false,
         f16: false,
+        tuned: tile.tuned,
         groups: tile.groups,
         chain: |kernel, steps| steps * kernel.step,
     }
@@ -193,9 +200,15 @@ struct Cut {
     /// Column tiles of one dispatch.
     n_tiles: usize,
     bytes: u64,
+    /// What the bytes may be at most, whatever the shape.
+    bound: u64,
 }
 
-fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> Result<Cut> {
+/// Cuts a slab so that its partial results stay within `limit`, and within the bound: the columns in whole tiles times
+/// the sum of the dims, and a tile for each workgroup wanted. Several pieces are made only as long as there are fewer
+/// workgroups than wanted, which is the second part; one piece is a result of the mode's rows, the first part, and of the
+/// last tile's surplus rows, the second. Columns of more tiles than that are cut.
+fn cut(kernel: &Kernel, view: View, width: usize, sum_of_dims: usize, element: u64, limit: u64) -> Result<Cut> {
     let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
     let run = view.run(kernel.runs);
     let run_steps = run.div_ceil(kernel.step);
@@ -213,8 +226,11 @@ fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: u64) -> R
     }
     let piece = steps.div_ceil(wanted.min(fitting));
     let pieces = steps.div_ceil(piece);
-    let n_tiles = ((limit / tile_bytes(pieces)) as usize).clamp(1, all_n);
-    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes: tile_bytes(pieces) * n_tiles as u64 })
+    let entries = all_n as u64 * kernel.bn as u64 * sum_of_dims as u64 + (kernel.groups * kernel.bm * kernel.bn) as u64;
+    let bound = entries * element;
+    let n_tiles = ((limit.min(bound) / tile_bytes(pieces)) as usize).clamp(1, all_n);
+    let bytes = tile_bytes(pieces) * n_tiles as u64;
+    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes, bound })
 }
 
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
@@ -227,10 +243,14 @@ pub(super) struct Fused {
     pub dispatches: Vec<Dispatch>,
     /// Bytes of the partial buffer.
     pub partial_bytes: u64,
+    /// What they are at most.
+    pub partial_bound: u64,
     /// Longest chain of additions.
     pub chain: u64,
     /// Some kernel works on f16 matrix units.
     pub f16: bool,
+    /// Some tile comes from the device's tuning file.
+    pub tuned: bool,
     /// Which kernels, for people.
     pub why: &'static str,
 }
@@ -241,10 +261,26 @@ fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
     slabs[..index].iter().all(|slab| slab.offsets[mode] != slabs[index].offsets[mode])
 }
 
-/// All dispatches of the method.
+/// All dispatches of the method. Where measured tiles need more scratch than there is, the table's are taken.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
+    let fused = with_tiles_of(problem, caps, slabs, limit);
+    if fused.is_err() && caps.tuning.is_some() {
+        return with_tiles_of(problem, &DeviceCaps { tuning: None, ..caps.clone() }, slabs, limit);
+    }
+    fused
+}
+
+fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
     let element = problem.dtype().bytes();
-    let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, why: "" };
+    let mut fused = Fused {
+        dispatches: Vec::new(),
+        partial_bytes: 0,
+        partial_bound: 0,
+        chain: 0,
+        f16: false,
+        tuned: false,
+        why: "",
+    };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
         let stride = column_stride(width);
@@ -252,8 +288,9 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
         for (index, slab) in slabs.iter().enumerate() {
             let view = View::new(problem.mode, slab);
             let kernel = kernel(problem, view, width, caps);
-            let cut = cut(&kernel, view, stride, element, limit)?;
+            let cut = cut(&kernel, view, stride, problem.shape.iter().sum(), element, limit)?;
             fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
+            fused.partial_bound = fused.partial_bound.max(cut.bound);
             let (lanes, outputs) = reduce_shape(cut.pieces);
             chain += (kernel.chain)(&kernel, cut.piece) + cut.pieces.div_ceil(lanes) + lanes + 1;
             let others = || problem.other_modes();
@@ -262,6 +299,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
             // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
             let scale_row = |mode: usize| problem.weights_row() + 1 + 2 * mode as u32;
             fused.f16 |= kernel.f16;
+            fused.tuned |= kernel.tuned;
             for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
                 let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
                 let n_tiles = columns.div_ceil(kernel.bn);

@@ -21,6 +21,9 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
 pub(crate) use memory::{factor_rows, weights_row};
 pub use options::{Method, PlanOptions, Precision};
+#[cfg(feature = "gpu")]
+pub(crate) use tuning::{DEFAULT_GROUPS, candidates};
+pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -49,9 +52,13 @@ pub struct MttkrpPlan {
     slabs: Vec<Slab>,
     dispatches: Vec<Dispatch>,
     scratch: [u64; 3],
+    /// What FUSED's is at most.
+    scratch_bound: Option<u64>,
     chain: u64,
     /// For a plan that uses f16 matrix units, what to do when the numbers' range is too wide for them.
     fallback: Option<Box<MttkrpPlan>>,
+    /// Name of the tuning file that tiles come from.
+    tuning: Option<String>,
 }
 
 /// What the parts of the planner share.
@@ -122,7 +129,7 @@ impl MttkrpPlan {
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
         let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
-        let mut fallback = None;
+        let (mut fallback, mut tuning, mut scratch_bound) = (None, None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
             (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
@@ -141,6 +148,11 @@ impl MttkrpPlan {
                     fallback = Some(Box::new(Self::new(&shape, mode, rank, &options, &without)?));
                 }
                 reason.push_str(fused.why);
+                scratch_bound = Some(fused.partial_bound);
+                tuning = caps.tuning.as_ref().filter(|_| fused.tuned).map(|tuning| tuning.name().to_owned());
+                if let Some(name) = &tuning {
+                    reason.push_str(&format!("; tiles from tuning file {name}"));
+                }
                 (fused.dispatches, [0, fused.partial_bytes, 0], fused.chain)
             }
             (true, _) => (
@@ -164,8 +176,10 @@ impl MttkrpPlan {
             slabs,
             dispatches,
             scratch,
+            scratch_bound,
             chain,
             fallback,
+            tuning,
             shape,
         })
     }
@@ -317,6 +331,26 @@ impl MttkrpPlan {
         self.fallback.as_deref()
     }
 
+    /// For FUSED, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
+    /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes. `None` for other methods.
+    ///
+    /// ```
+    /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
+    /// let (options, caps) = (PlanOptions::default().method(Method::Fused), DeviceCaps::webgpu_minimum("any GPU"));
+    /// let plan = MttkrpPlan::new(&[200, 300, 400], 0, 32, &options, &caps).unwrap();
+    /// assert!(plan.scratch_bound().is_some_and(|most| plan.total_scratch_bytes() <= most));
+    /// // 32 columns times the sum of dims, and 1056 tiles of 64 x 32.
+    /// assert_eq!(plan.scratch_bound(), Some(4 * (32 * 900 + 1056 * 64 * 32)));
+    /// ```
+    pub fn scratch_bound(&self) -> Option<u64> {
+        self.scratch_bound
+    }
+
+    /// Name of the tuning file whose tiles it has; `None` where all are built-in ones. See [`Tuning`] for an example.
+    pub fn tuning(&self) -> Option<&str> {
+        self.tuning.as_deref()
+    }
+
     /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
     ///
     /// ```
@@ -408,7 +442,8 @@ impl fmt::Display for MttkrpPlan {
         if !self.dispatches.is_empty() {
             let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());
             writeln!(f, "{slabs} slabs, {blocks} blocks of columns, {count} dispatches")?;
-            writeln!(f, "scratch {} bytes", self.total_scratch_bytes())?;
+            let bound = self.scratch_bound.map_or(String::new(), |bound| format!(", for this shape at most {bound}"));
+            writeln!(f, "scratch {} bytes{bound}", self.total_scratch_bytes())?;
             writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
         }
         self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))

@@ -1,7 +1,16 @@
 //! Tables: device class and regime to block sizes. The only file of the plan that may name vendors.
 
+mod measured;
+
+#[cfg(feature = "gpu")]
+pub(crate) use measured::candidates;
+pub use measured::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
+
 use super::{DeviceCaps, DeviceKind};
 use crate::Dtype;
+
+/// Workgroups wanted by every fused kernel: eight for each of the 132 compute units of the card measured on.
+pub(crate) const DEFAULT_GROUPS: u32 = 1056;
 
 /// Block sizes of the entry-wise kernels (ELEM, SLICE, TILE) on one device class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +78,11 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
     let kl = [32, 16, 8].into_iter().find(|&kl| last.next_multiple_of(4 * kl) * 8 <= last * 9).unwrap_or(32);
     let ml = (rows as u32).div_ceil(tm).min(128 / kl as u32);
     let kl = 1 << (128 / ml).ilog2();
-    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: 1056 })
+    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: DEFAULT_GROUPS as usize })
 }
+
+/// Most k between roundings of what a matrix unit sums.
+const FLUSH: u32 = 512;
 
 /// Tile of the fused kernels on f16 matrix units.
 pub(super) struct FusedF16 {
@@ -84,10 +96,12 @@ pub(super) struct FusedF16 {
     pub flush: u32,
     /// Workgroups wanted.
     pub groups: usize,
+    /// It comes from a tuning file.
+    pub tuned: bool,
 }
 
 /// BM, BN, BK, subgroups along m and n, and k between roundings.
-type Tile = (u32, u32, u32, u32, u32, u32);
+type Blocks = (u32, u32, u32, u32, u32, u32);
 
 /// The tile for that many columns; `None` where other kernels are better: so few columns that memory is the limit, a
 /// product too small to fill a tile, or too little workgroup memory.
@@ -104,12 +118,12 @@ pub(super) fn fused_f16(
         return None;
     }
     // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
-    let software: &[Tile] = match width {
+    let software: &[Blocks] = match width {
         0..=16 => &[(32, 16, 16, 2, 1, 512)],
         17..=32 => &[(32, 32, 16, 2, 1, 512)],
         _ => &[(32, 64, 16, 2, 2, 512)],
     };
-    let table: &[Tile] = match (width, cols, split) {
+    let table: &[Blocks] = match (width, cols, split) {
         _ if caps.kind == DeviceKind::Software => software,
         (0..=16, false, true) => &[(64, 16, 64, 4, 1, 64), (128, 16, 32, 4, 1, 32), (64, 16, 32, 4, 1, 32)],
         (0..=16, true, true) => &[(64, 16, 32, 4, 1, 32)],
@@ -124,16 +138,23 @@ pub(super) fn fused_f16(
         (0..=128, _, false) => &[(128, 128, 64, 2, 4, 512), (64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
         (_, _, false) => &[(128, 256, 32, 2, 4, 0), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
     };
-    let fits = |&&(bm, bn, bk, sm, sn, _): &&Tile| {
+    let fits = |&&(bm, bn, bk, sm, sn, _): &&Blocks| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
     };
     // Runs of the last other mode are padded to whole steps.
-    let snug = |&&(_, _, bk, ..): &&Tile| last.next_multiple_of(bk as usize) * 8 <= last * 9;
-    let found = table.iter().filter(fits).find(snug).or_else(|| table.iter().find(fits));
+    let snug = |&&(_, _, bk, ..): &&Blocks| last.next_multiple_of(bk as usize) * 8 <= last * 9;
+    // A measured tile comes first, under the same conditions.
+    let kernel = if split { TileKernel::CoopFloat32 } else { TileKernel::CoopFast };
+    let measured = measured::tile(caps, kernel, cols, width);
+    let first = measured.map(Tile::blocks);
+    let table = || first.iter().chain(table);
+    let found = table().filter(fits).find(snug).or_else(|| table().find(fits));
     let &(bm, bn, bk, sm, sn, flush) = found?;
-    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups: 1056 })
+    let measured = measured.filter(|tile| found == Some(&tile.blocks()));
+    let groups = measured.map_or(DEFAULT_GROUPS, |tile| tile.groups) as usize;
+    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
 }
 
 /// Tile of the fused register-tile kernels.
@@ -145,10 +166,16 @@ pub(super) struct FusedTile {
     pub tn: u32,
     /// Workgroups wanted.
     pub groups: usize,
+    /// It comes from a tuning file.
+    pub tuned: bool,
 }
 
-/// The tile for that many columns: the largest that the device's workgroup memory takes.
-pub(super) fn fused_tile(width: usize, dtype: Dtype, caps: &DeviceCaps) -> FusedTile {
+/// The tile for that many columns: a measured one, else the largest that the device's workgroup memory takes.
+pub(super) fn fused_tile(width: usize, cols: bool, dtype: Dtype, caps: &DeviceCaps) -> FusedTile {
+    let kernel = if dtype == Dtype::F64 { TileKernel::RegistersF64 } else { TileKernel::RegistersF32 };
+    if let Some(Tile { bm, bn, bk, m: tm, n: tn, groups, .. }) = measured::tile(caps, kernel, cols, width) {
+        return FusedTile { bm, bn, bk, tm, tn, groups: groups as usize, tuned: true };
+    }
     let table = [
         (128, 128, 32, 8, 8),
         (128, 64, 32, 8, 8),
@@ -164,5 +191,5 @@ pub(super) fn fused_tile(width: usize, dtype: Dtype, caps: &DeviceCaps) -> Fused
     };
     let table: &[_] = if dtype == Dtype::F64 { &double } else { &table };
     let &(bm, bn, bk, tm, tn) = table.iter().find(fits).unwrap_or(&(64, 32, 16, 4, 4));
-    FusedTile { bm, bn, bk, tm, tn, groups: 1056 }
+    FusedTile { bm, bn, bk, tm, tn, groups: DEFAULT_GROUPS as usize, tuned: false }
 }

@@ -94,10 +94,13 @@ fn the_summary_has_exactly_these_keys() {
 
     let summary = folder.json("out/summary.json");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected =
-        ["dims", "rank", "device", "method", "dtype", "seed", "sweeps", "stop", "fit", "fits", "seconds", "warnings"];
+    let expected = [
+        "dims", "rank", "device", "method", "tuning", "dtype", "seed", "sweeps", "stop", "fit", "fits", "seconds",
+        "warnings",
+    ];
     assert_eq!(keys, BTreeSet::from(expected));
     assert_eq!(summary["dims"], serde_json::json!(DIMS));
+    assert!(summary["tuning"].is_null(), "{summary}");
     let word = |key: &str| summary[key].as_str().unwrap_or_else(|| panic!("{key}: {summary}")).to_string();
     let words = ["device", "method", "dtype", "stop"].map(word);
     assert_eq!(words, ["CPU", "slice", "f64", "max_sweeps"]);

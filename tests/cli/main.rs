@@ -6,3 +6,4 @@ mod decompose;
 mod mttkrp;
 mod others;
 mod support;
+mod tune;

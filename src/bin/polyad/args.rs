@@ -5,12 +5,18 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use polyad::plan::{PlanOptions, Precision};
 use polyad::{Dtype, Method};
 
-/// How the work is done: device, method, dtype, precision.
+/// How the work is done: device and its tuning file, method, dtype, precision.
 #[derive(Debug, clap::Args)]
 pub struct Work {
     /// Where to compute: auto, cpu, gpu, or part of an adapter's name or its PCI id (see `polyad devices`)
     #[arg(long, value_name = "auto|cpu|gpu|NAME", default_value = "auto")]
     pub device: String,
+    /// Tuning file of a GPU (see `polyad tune`) [default: the adapter's own in the user's cache folder, if there is one]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_tuning")]
+    pub tuning: Option<std::path::PathBuf>,
+    /// Use no tuning file but the built-in tiles
+    #[arg(long)]
+    pub no_tuning: bool,
     /// How MTTKRP is computed; fused is for GPUs only
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub method: Method,

@@ -7,7 +7,8 @@ use crate::progress::{self, Progress};
 use crate::report;
 use crate::report::{Out, components, number, show, warn};
 use polyad::io::{self, TensorFile};
-use polyad::{CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
+use polyad::plan::{DeviceCaps, MttkrpPlan};
+use polyad::{Backend, CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,8 @@ struct Summary<'a> {
     rank: usize,
     device: &'a str,
     method: &'static str,
+    /// The tuning file that tiles come from; `null` where all are built-in ones.
+    tuning: Option<&'a str>,
     dtype: &'static str,
     seed: u64,
     sweeps: usize,
@@ -88,9 +91,9 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let start = start(args, &shape)?;
     check_memory(&shape, args.rank)?;
     let work = &args.work;
-    let choice = choose(&work.device, &shape, args.rank, file.natural_dtype(), work.dtype)?;
+    let choice = choose(work, &shape, args.rank, file.natural_dtype())?;
     out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
-    out.line(format_args!("device   {}: {}", polyad::Backend::name(&choice.device), choice.why));
+    out.line(format_args!("device   {}: {}", choice.device.name(), choice.why));
     match choice.dtype {
         Dtype::F32 => decompose::<f32>(args, &file, start, choice, out),
         Dtype::F64 => decompose::<f64>(args, &file, start, choice, out),
@@ -188,11 +191,13 @@ fn decompose<T: Real>(
 
     let mut warnings = choice.warnings;
     warnings.extend_from_slice(&result.warnings);
+    let tuning = tuning_used(x.shape(), args, T::DTYPE, choice.device.caps());
     let summary = Summary {
         dims: x.shape(),
         rank: args.rank,
         device: &result.device,
         method: result.method.name(),
+        tuning: tuning.as_deref(),
         dtype: T::DTYPE.name(),
         seed: args.seed,
         sweeps: result.sweeps,
@@ -220,6 +225,9 @@ fn decompose<T: Real>(
     let s = result.seconds;
     out.line(format_args!("fit      {:.10} after {} sweeps ({})", result.fit, result.sweeps, summary.stop));
     out.line(format_args!("method   {} in {}", summary.method, summary.dtype));
+    if let Some(name) = summary.tuning {
+        out.line(format_args!("tuning   {name}"));
+    }
     out.line(format_args!(
         "seconds  {}: mttkrp {}, gram {}, solve {}, fit {}, transfer {}",
         number(s.total),
@@ -237,6 +245,12 @@ fn decompose<T: Real>(
         ));
     }
     Ok(())
+}
+
+/// The tuning file that the plans of some mode take tiles from. Plans are values: these are those of the sweeps.
+fn tuning_used(dims: &[usize], args: &Args, dtype: Dtype, caps: &DeviceCaps) -> Option<String> {
+    let plan = |mode| MttkrpPlan::new(dims, mode, args.rank, &args.work.plan(dtype), caps).ok();
+    (0..dims.len()).filter_map(plan).find_map(|plan| plan.tuning().map(str::to_owned))
 }
 
 /// The model and its summary, all files or none.

@@ -1,5 +1,6 @@
-//! `--device`: which device computes, and why.
+//! `--device`, `--tuning`, `--no-tuning`: which device computes, with which tiles, and why.
 
+use crate::args::Work;
 use crate::failure::Failure;
 use crate::report::warn;
 use polyad::{Backend, Cpu, Device, Dtype, Error, Shape};
@@ -17,17 +18,24 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-/// Chooses a device for a problem. `natural` is the file's dtype, `asked` the one of `--dtype`.
-pub fn choose(word: &str, shape: &Shape, rank: usize, natural: Dtype, asked: Option<Dtype>) -> Result<Choice, Failure> {
+/// Chooses a device for a problem. `natural` is the file's dtype.
+pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result<Choice, Failure> {
+    let asked = work.dtype;
     let wanted = asked.unwrap_or(natural);
-    let (device, why) = match word.to_ascii_lowercase().as_str() {
-        "auto" => Device::auto(shape, rank, wanted),
+    let (device, why) = match work.device.to_ascii_lowercase().as_str() {
+        "auto" => {
+            let (device, why) = Device::auto(shape, rank, wanted);
+            (retuned(device, work)?, why)
+        }
         "cpu" => (Device::Cpu(Cpu::new()), "asked for".into()),
         "" => return Err(Failure::Usage("--device is empty: it must be auto, cpu, gpu or an adapter's name".into())),
-        "gpu" => open(None)?,
-        _ => open(Some(word))?,
+        "gpu" => open(None, work)?,
+        _ => open(Some(&work.device), work)?,
     };
-    let mut warnings = Vec::new();
+    let mut warnings = warnings_of(&device);
+    if work.tuning.is_some() && matches!(device, Device::Cpu(_)) {
+        warnings.push("--tuning has no use on the CPU".into());
+    }
     if !device.caps().f64 && wanted == Dtype::F64 {
         if asked.is_some() {
             return Err(Failure::from(Error::MissingFeature {
@@ -48,25 +56,58 @@ pub fn choose(word: &str, shape: &Shape, rank: usize, natural: Dtype, asked: Opt
     Ok(Choice { device, dtype, why, warnings })
 }
 
-/// The best adapter, or the one of that name.
+/// The best adapter, or the one of that name, opened as `with` has it.
 #[cfg(feature = "gpu")]
-fn open(name: Option<&str>) -> Result<(Device, String), Failure> {
-    let (gpu, why) = match name {
-        None => (polyad::Gpu::new(), "asked for, the best adapter there is".to_string()),
-        Some(name) => (polyad::Gpu::builder().adapter_name(name).build(), format!("asked for by {name:?}")),
-    };
-    match (gpu, name) {
-        (Ok(gpu), _) => Ok((Device::Gpu(gpu), why)),
+pub fn open_gpu(
+    name: Option<&str>,
+    with: impl FnOnce(polyad::GpuBuilder) -> polyad::GpuBuilder,
+) -> Result<polyad::Gpu, Failure> {
+    let builder = with(polyad::Gpu::builder());
+    let Some(name) = name else { return Ok(builder.build()?) };
+    builder.adapter_name(name).build().map_err(|error| match error {
         // Where there is no adapter at all, any name is an unknown one.
-        (Err(Error::NoAdapter { .. }), Some(name)) => {
-            Err(Failure::from(Error::UnknownAdapter { name: name.into(), seen: Vec::new() }))
-        }
-        (Err(error), _) => Err(Failure::from(error)),
-    }
+        Error::NoAdapter { .. } => Error::UnknownAdapter { name: name.into(), seen: Vec::new() }.into(),
+        error => error.into(),
+    })
+}
+
+#[cfg(feature = "gpu")]
+fn open(name: Option<&str>, work: &Work) -> Result<(Device, String), Failure> {
+    let gpu = open_gpu(name, |builder| match &work.tuning {
+        _ if work.no_tuning => builder.no_tuning(),
+        Some(path) => builder.tuning_file(path),
+        None => builder,
+    })?;
+    let why = name.map_or("asked for, the best adapter there is".into(), |name| format!("asked for by {name:?}"));
+    Ok((Device::Gpu(gpu), why))
 }
 
 #[cfg(not(feature = "gpu"))]
-fn open(name: Option<&str>) -> Result<(Device, String), Failure> {
+fn open(name: Option<&str>, _work: &Work) -> Result<(Device, String), Failure> {
     let word = name.unwrap_or("gpu");
     Err(Failure::Usage(format!("--device {word}: this polyad was built without GPU support (feature \"gpu\")")))
+}
+
+/// A device that was chosen without asking for a tuning file, with the one asked for.
+#[cfg(feature = "gpu")]
+fn retuned(device: Device, work: &Work) -> Result<Device, Failure> {
+    Ok(match (device, &work.tuning) {
+        (Device::Gpu(gpu), _) if work.no_tuning => Device::Gpu(gpu.without_tuning()),
+        (Device::Gpu(gpu), Some(path)) => Device::Gpu(gpu.with_tuning_file(path)?),
+        (device, _) => device,
+    })
+}
+
+#[cfg(not(feature = "gpu"))]
+fn retuned(device: Device, _work: &Work) -> Result<Device, Failure> {
+    Ok(device)
+}
+
+/// What the device itself has to say.
+fn warnings_of(device: &Device) -> Vec<String> {
+    match device {
+        #[cfg(feature = "gpu")]
+        Device::Gpu(gpu) => gpu.warnings().to_vec(),
+        _ => Vec::new(),
+    }
 }

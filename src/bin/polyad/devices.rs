@@ -29,6 +29,9 @@ struct Listed {
     /// `null` for the CPU, which has none.
     limits: Option<Limits>,
     features: Vec<Feature>,
+    /// The tuning file in use; `null` where there is none.
+    tuning: Option<String>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,6 +87,8 @@ fn listed_cpu(caps: &DeviceCaps) -> Listed {
         threads: Some(caps.threads),
         limits: None,
         features: Vec::new(),
+        tuning: None,
+        warnings: Vec::new(),
     }
 }
 
@@ -111,6 +116,8 @@ fn adapters() -> Vec<Listed> {
             .iter()
             .map(|f| Feature { name: f.name, present: f.present, used_for: f.used_for })
             .collect(),
+        tuning: a.caps.tuning.map(|tuning| tuning.name().to_owned()),
+        warnings: a.warnings,
     });
     listed.collect()
 }
@@ -142,6 +149,12 @@ fn print(device: &Listed, out: &mut Out) {
         row("workgroup invocations", &limits.max_workgroup_invocations.to_string());
         row("workgroup memory", &bytes(limits.max_workgroup_memory.into()));
         row("workgroups a dimension", &limits.max_workgroups_per_dim.to_string());
+    }
+    if device.limits.is_some() {
+        row("tuning file", device.tuning.as_deref().unwrap_or("none (`polyad tune` makes one)"));
+    }
+    for warning in &device.warnings {
+        row("warning", warning);
     }
     for feature in &device.features {
         let present = if feature.present { "yes" } else { "no " };

@@ -12,6 +12,7 @@ mod mttkrp;
 mod plot;
 mod progress;
 mod report;
+mod tune;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -35,6 +36,7 @@ Examples:
   polyad plot model -o factors.svg
   polyad mttkrp tensor.npy --factors model --mode 0 --output g.npy
   polyad devices
+  polyad tune
 
 Tensors are .npy, .npz (FILE.npz:NAME where it holds more than one array) or Tensor Toolbox text.
 Exit code: 0 success, 1 bad input or a failure, 2 bad use.";
@@ -45,6 +47,7 @@ enum Command {
     Mttkrp(mttkrp::Args),
     Plot(plot::Args),
     Devices(devices::Args),
+    Tune(tune::Args),
     Info(info::Args),
 }
 
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Mttkrp(args) => mttkrp::run(&args, &mut out),
         Command::Plot(args) => plot::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
+        Command::Tune(args) => tune::run(&args, &mut out),
         Command::Info(args) => info::run(&args, &mut out),
     };
     match done.and_then(|()| out.check()) {

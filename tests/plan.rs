@@ -1,0 +1,88 @@
+//! Plans as values: what they promise for any shape, rank and device.
+
+use polyad::Dtype;
+use polyad::plan::{DeviceCaps, DeviceKind, Method, MttkrpPlan, PlanOptions, Precision, Slot};
+use proptest::prelude::*;
+
+/// Devices from the smallest that WebGPU allows to one with matrix units, and one whose bindings are tight.
+fn device(kind: usize, binding: u64) -> DeviceCaps {
+    let mut caps = DeviceCaps::webgpu_minimum("some GPU");
+    caps.max_binding_bytes = binding;
+    caps.max_buffer_bytes = binding;
+    if kind > 0 {
+        caps.f64 = true;
+        caps.max_workgroup_memory = 49152;
+        caps.max_workgroup_invocations = 1024;
+    }
+    if kind > 1 {
+        caps.f16_matrix_units = true;
+        caps.subgroup_size = 32;
+        caps.kind = DeviceKind::DiscreteGpu;
+    }
+    caps
+}
+
+/// Dims of all orders, long modes and ones among them, of at most 2^34 entries.
+fn dims() -> impl Strategy<Value = Vec<usize>> {
+    let dim = prop_oneof![Just(1usize), 2usize..20, 20usize..2000, 2000usize..3_000_000];
+    prop::collection::vec(dim, 1..=6).prop_filter("too many entries", |dims| {
+        dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= 1 << 34)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// Scratch of FUSED: within the bound that the plan states, which is no more than the columns, padded to whole tiles
+    /// of at most 128, times the sum of dims, and 2112 tiles of 256 x 128; and within a binding.
+    #[test]
+    fn scratch_is_bounded(
+        dims in dims(),
+        mode in 0usize..6,
+        rank in prop_oneof![1usize..70, 70usize..5000],
+        kind in 0usize..3,
+        binding in prop_oneof![Just(1u64 << 27), Just(1 << 31), 1u64 << 20..1 << 24],
+        double in any::<bool>(),
+        fast in any::<bool>(),
+    ) {
+        let caps = device(kind, binding);
+        let dtype = if double && caps.f64 { Dtype::F64 } else { Dtype::F32 };
+        let precision = if fast { Precision::Fast } else { Precision::Float32 };
+        let options = PlanOptions::default().method(Method::Fused).dtype(dtype).precision(precision);
+        // A single partial result, or the factors of four columns, may be more than a binding: an error, no plan.
+        let Ok(plan) = MttkrpPlan::new(&dims, mode % dims.len(), rank, &options, &caps) else { return Ok(()) };
+        for plan in [Some(&plan), plan.fallback()].into_iter().flatten() {
+            let (scratch, bound) = (plan.total_scratch_bytes(), plan.scratch_bound().unwrap());
+            prop_assert!(scratch <= bound && scratch <= binding && scratch > 0, "{plan}");
+            prop_assert_eq!(scratch, plan.scratch_bytes(Slot::Partial));
+            let columns = rank.next_multiple_of(128) as u64;
+            let most = (columns * dims.iter().sum::<usize>() as u64 + 2112 * 256 * 128) * dtype.bytes();
+            prop_assert!(bound <= most, "{bound} of {most}: {plan}");
+            let said = format!("scratch {scratch} bytes, for this shape at most {bound}");
+            prop_assert!(plan.to_string().contains(&said), "{plan}");
+            // What dispatches write is what the scratch has room for.
+            for dispatch in plan.dispatches() {
+                if let polyad::plan::Params::Fused(p) = dispatch.params {
+                    let entries = u64::from(p.pieces) * u64::from(p.partial_rows) * u64::from(p.partial_stride4) * 4;
+                    prop_assert!(entries * dtype.bytes() <= scratch, "{plan}");
+                }
+            }
+        }
+    }
+}
+
+/// The rank is cut where all of its columns have no room: several dispatches share the scratch.
+#[test]
+fn ranks_are_cut_where_scratch_is_tight() {
+    let options = PlanOptions::default().method(Method::Fused);
+    let dispatches = |binding| {
+        let mut caps = device(0, 1 << 31);
+        caps.max_binding_bytes = binding;
+        let plan = MttkrpPlan::new(&[5000, 30], 0, 512, &options, &caps).unwrap();
+        assert!(plan.total_scratch_bytes() <= binding);
+        (plan.dispatches().len(), plan.columns().len() - 1)
+    };
+    assert_eq!(dispatches(1 << 30), (2, 1));
+    // The factors are cut no less: blocks of columns of their own.
+    let (count, blocks) = dispatches(1 << 22);
+    assert!(count > 2 * blocks && blocks > 1, "{count} dispatches, {blocks} blocks");
+}
