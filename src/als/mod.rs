@@ -5,15 +5,27 @@ mod fit;
 mod init;
 mod normal_equations;
 mod options;
+mod steps;
 
 pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
+
+#[cfg(feature = "gpu")]
+pub(crate) use normal_equations::overflow;
+pub(crate) use steps::HostSteps;
+// In the signature of a public trait, though nobody can name them.
+pub use normal_equations::NormalEquations;
+pub use steps::{AlsSteps, Updated};
 
 use crate::plan::MttkrpPlan;
 use crate::{Backend, CpTensor, Error, Real, Result, Shape};
 use ndarray::{Array1, Array2, ArrayView, Axis, Dimension};
-use normal_equations::{gram, hadamard, normalize, solve};
+use normal_equations::{gram, hadamard};
 use std::ops::ControlFlow;
 use std::time::Instant;
+
+/// Seconds of an MTTKRP up to which the first of the next sweep is started before it is known whether there is one: a
+/// round trip to the host is a good part of a short one, and nothing beside a long one.
+const WORTH_STARTING: f64 = 0.02;
 
 /// CP-ALS without a callback: see [`cp_als_with`].
 ///
@@ -86,53 +98,60 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         }
     }
 
-    let mut factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
-    let mut weights = Array1::zeros(rank);
+    let factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
     let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
-    let mut g: Vec<Array2<T>> = shape.iter().map(|&rows| Array2::zeros((rows, rank))).collect();
-    let (xd, mut u) = timed(&mut seconds.transfer, || {
-        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
-        Ok::<_, Error>((backend.upload_tensor(x.view())?, backend.upload_factors(None, &views)?))
-    })?;
+    let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
+    let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &xd, factors))?;
 
+    let (mut weights, mut inner) = (Array1::zeros(rank), Array1::zeros(rank));
     let (mut fits, mut deficient, mut fallback): (Vec<f64>, bool, bool) = (Vec::new(), false, false);
+    // Whether the MTTKRP of mode 0 is under way, and what it took the last time.
+    let (mut started, mut first_mttkrp) = (false, f64::INFINITY);
+    let last = shape.order() - 1;
     let stop = loop {
         let number = fits.len() + 1;
-        for plan in &plans {
-            let n = plan.mode();
-            let time = backend.mttkrp_into(plan, &xd, &u, g[n].view_mut())?;
-            seconds.mttkrp += time.compute.as_secs_f64();
-            seconds.transfer += time.transfer.as_secs_f64();
-            if time.fallback && !fallback {
+        let mut v = Array2::zeros((0, 0));
+        if !std::mem::take(&mut started) {
+            steps.start(0)?;
+        }
+        for n in 0..=last {
+            v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
+            let normal = timed(&mut seconds.solve, || NormalEquations::new::<T>(&v, n))?;
+            if normal.deficient() && !deficient {
+                deficient = true;
+                warnings.push(format!(
+                    "rank deficient: from sweep {number}, mode {n} on normal equations were singular to the \
+                     precision of {}, and the smallest solution was taken",
+                    T::DTYPE
+                ));
+            }
+            steps.update(n, &normal)?;
+            // The next MTTKRP right behind it, so that the device has work while the host looks at the result. At the end
+            // of a sweep that may be one too many.
+            if n < last {
+                steps.start(n + 1)?;
+            } else if number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
+                steps.start(0)?;
+                started = true;
+            }
+            let updated = steps.finish()?;
+            seconds.add(&updated.seconds);
+            if n == 0 {
+                first_mttkrp = updated.seconds.mttkrp;
+            }
+            if updated.fallback && !fallback {
                 fallback = true;
                 warnings.push(format!(
                     "the range of the numbers is too wide for f16 matrix units in mode {n}: the f32 kernels were used"
                 ));
             }
-            let v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
-            (weights, factors[n]) = timed(&mut seconds.solve, || {
-                let solution = solve(&v, g[n].view(), n)?;
-                if solution.deficient && !deficient {
-                    deficient = true;
-                    warnings.push(format!(
-                        "rank deficient: from sweep {number}, mode {n} on normal equations were singular to the \
-                         precision of {}, and the smallest solution was taken",
-                        T::DTYPE
-                    ));
-                }
-                normalize(solution.a)
-            })?;
-            grams[n] = timed(&mut seconds.gram, || gram(&factors[n]));
-            timed(&mut seconds.transfer, || backend.set_factor(&mut u, n, factors[n].view()))?;
+            (grams[n], weights, inner) = (updated.gram, updated.norms, updated.inner);
         }
-        let last = shape.order() - 1;
-        let fit = timed(&mut seconds.fit, || {
-            let model = hadamard(&grams, rank, None);
-            fit::fit(norm, g[last].view(), factors[last].view(), weights.view(), model.view())
-        })?;
+        let h = [v.view(), grams[last].view()];
+        let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
         let fit_change = fits.last().map(|before| fit - before);
         fits.push(fit);
-        let sweep = Sweep { number, fit, fit_change, seconds: start.elapsed().as_secs_f64() };
+        let sweep = Sweep { number, fit, fit_change, seconds: start.elapsed().as_secs_f64(), parts: seconds };
         if callback(&sweep).is_break() {
             break Stop::Callback;
         }
@@ -144,11 +163,14 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         }
     };
 
+    let factors = timed(&mut seconds.transfer, || steps.factors())?;
+    let algebra = steps.place().to_owned();
+    drop(steps);
     let model = by_weight(weights, factors)?;
     seconds.total = start.elapsed().as_secs_f64();
     let fit = fits.last().copied().unwrap_or_default();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
-    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, warnings })
+    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, algebra, warnings })
 }
 
 /// Errors where a factor or a gram of this rank could not be addressed.

@@ -12,6 +12,16 @@ macro_rules! shaders {
 }
 
 shaders![
+    "als_column_sum",
+    "als_columns",
+    "als_gram",
+    "als_gram_sum",
+    "als_norm",
+    "als_normalize",
+    "als_norms",
+    "als_params",
+    "als_product",
+    "als_scales",
     "atomic_add_cas32",
     "atomic_add_cas64",
     "atomic_add_f32",

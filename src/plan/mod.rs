@@ -11,16 +11,18 @@ mod kernel;
 mod memory;
 mod options;
 mod tuning;
+mod update;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
-    PerMode, ReduceParams, Slot,
+    PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
 pub(crate) use memory::{factor_rows, weights_row};
 pub use options::{Method, PlanOptions, Precision};
+pub use update::UpdatePlan;
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -330,7 +332,7 @@ impl MttkrpPlan {
             Slot::KhatriRao => self.scratch[0],
             Slot::Partial => self.scratch[1],
             Slot::Outer => self.scratch[2],
-            Slot::X(_) | Slot::Factors(_) | Slot::G(_) => 0,
+            _ => 0,
         }
     }
 

@@ -94,8 +94,10 @@ fn the_summary_has_exactly_these_keys() {
 
     let summary = folder.json("out/summary.json");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected =
-        ["dims", "rank", "device", "method", "dtype", "seed", "sweeps", "stop", "fit", "fits", "seconds", "warnings"];
+    let expected = [
+        "dims", "rank", "device", "algebra", "method", "dtype", "seed", "sweeps", "stop", "fit", "fits", "seconds",
+        "warnings",
+    ];
     assert_eq!(keys, BTreeSet::from(expected));
     assert_eq!(summary["dims"], serde_json::json!(DIMS));
     let word = |key: &str| summary[key].as_str().unwrap_or_else(|| panic!("{key}: {summary}")).to_string();
@@ -107,7 +109,7 @@ fn the_summary_has_exactly_these_keys() {
     assert_eq!(summary["warnings"], serde_json::json!([]));
     let seconds = summary["seconds"].as_object().unwrap();
     let keys: BTreeSet<&str> = seconds.keys().map(String::as_str).collect();
-    assert_eq!(keys, BTreeSet::from(["mttkrp", "gram", "solve", "fit", "transfer", "total"]));
+    assert_eq!(keys, BTreeSet::from(["mttkrp", "algebra", "gram", "solve", "fit", "transfer", "wait", "total"]));
     assert!(seconds.values().all(|s| s.as_f64().is_some_and(|s| s >= 0.0)), "{seconds:?}");
 }
 

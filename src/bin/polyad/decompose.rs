@@ -62,6 +62,7 @@ struct Summary<'a> {
     dims: &'a [usize],
     rank: usize,
     device: &'a str,
+    algebra: &'a str,
     method: &'static str,
     dtype: &'static str,
     seed: u64,
@@ -192,6 +193,7 @@ fn decompose<T: Real>(
         dims: x.shape(),
         rank: args.rank,
         device: &result.device,
+        algebra: &result.algebra,
         method: result.method.name(),
         dtype: T::DTYPE.name(),
         seed: args.seed,
@@ -220,14 +222,17 @@ fn decompose<T: Real>(
     let s = result.seconds;
     out.line(format_args!("fit      {:.10} after {} sweeps ({})", result.fit, result.sweeps, summary.stop));
     out.line(format_args!("method   {} in {}", summary.method, summary.dtype));
+    out.line(format_args!("algebra  {}", summary.algebra));
     out.line(format_args!(
-        "seconds  {}: mttkrp {}, gram {}, solve {}, fit {}, transfer {}",
+        "seconds  {}: mttkrp {}, algebra {}, gram {}, solve {}, fit {}, transfer {}, wait {}",
         number(s.total),
         number(s.mttkrp),
+        number(s.algebra),
         number(s.gram),
         number(s.solve),
         number(s.fit),
-        number(s.transfer)
+        number(s.transfer),
+        number(s.wait)
     ));
     if let Some(dir) = &args.output {
         let last = x.ndim() - 1;

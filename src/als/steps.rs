@@ -1,0 +1,109 @@
+//! The steps of a sweep: MTTKRP, then a new factor from it. A device that can do all of it keeps the factors; for others
+//! the host does the dense part.
+
+use super::Seconds;
+use super::normal_equations::{NormalEquations, gram, normalize};
+use super::timed;
+use crate::plan::MttkrpPlan;
+use crate::{Backend, Real, Result};
+use ndarray::{Array1, Array2, Zip};
+
+/// The steps of a sweep on one tensor, mode after mode: `start`, `update`, `finish`. A device may return before its work
+/// is done, and may be given the next mode's `start` before this mode's `finish`, so that it need not wait for the host.
+pub trait AlsSteps<T: Real> {
+    /// Starts the MTTKRP of a mode.
+    fn start(&mut self, mode: usize) -> Result<()>;
+
+    /// Replaces the mode's factor by the solution of `A V = G`, columns scaled to unit 2-norm.
+    fn update(&mut self, mode: usize, normal: &NormalEquations) -> Result<()>;
+
+    /// Waits for the last update and tells what came of it.
+    fn finish(&mut self) -> Result<Updated>;
+
+    /// The factors as they are.
+    fn factors(&mut self) -> Result<Vec<Array2<T>>>;
+
+    /// Where the dense part is done, and why there.
+    fn place(&self) -> &str;
+}
+
+/// What came of replacing a factor.
+#[derive(Debug, Clone, Default)]
+pub struct Updated {
+    /// The gram of the new factor as it is stored, in f64.
+    pub gram: Array2<f64>,
+    /// The norms that the columns had.
+    pub norms: Array1<f64>,
+    /// `sum_i G[i, r] A[i, r]`, with the new factor as it is stored.
+    pub inner: Array1<f64>,
+    /// The MTTKRP's plan had to use its fallback.
+    pub fallback: bool,
+    /// What it took.
+    pub seconds: Seconds,
+}
+
+/// The steps of a device that does MTTKRPs only: the rest on the host.
+pub(crate) struct HostSteps<'a, 'x, B: Backend, T: Real> {
+    backend: &'a B,
+    plans: &'a [MttkrpPlan],
+    x: &'a B::Tensor<'x, T>,
+    u: B::Factors<T>,
+    factors: Vec<Array2<T>>,
+    g: Vec<Array2<T>>,
+    last: Updated,
+    place: String,
+}
+
+impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
+    pub fn new(
+        backend: &'a B,
+        plans: &'a [MttkrpPlan],
+        x: &'a B::Tensor<'x, T>,
+        factors: Vec<Array2<T>>,
+        place: String,
+    ) -> Result<Self> {
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        let u = backend.upload_factors(None, &views)?;
+        let g = factors.iter().map(|f| Array2::zeros(f.dim())).collect();
+        Ok(Self { backend, plans, x, u, factors, g, last: Updated::default(), place })
+    }
+}
+
+impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
+    fn start(&mut self, _mode: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn update(&mut self, mode: usize, normal: &NormalEquations) -> Result<()> {
+        let mut seconds = Seconds::default();
+        let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
+        seconds.mttkrp = time.compute.as_secs_f64();
+        seconds.transfer = time.transfer.as_secs_f64();
+        let (norms, factor) = timed(&mut seconds.solve, || normalize(normal.solve(self.g[mode].view(), mode)?))?;
+        self.factors[mode] = factor;
+        let (factor, g) = (&self.factors[mode], &self.g[mode]);
+        let gram = timed(&mut seconds.gram, || gram(factor));
+        let inner = timed(&mut seconds.fit, || {
+            let mut inner = Array1::zeros(g.ncols());
+            for (g, a) in g.rows().into_iter().zip(factor.rows()) {
+                Zip::from(&mut inner).and(g).and(a).for_each(|inner, g, a| *inner += g.f64() * a.f64());
+            }
+            inner
+        });
+        timed(&mut seconds.transfer, || self.backend.set_factor(&mut self.u, mode, factor.view()))?;
+        self.last = Updated { gram, norms, inner, fallback: time.fallback, seconds };
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Updated> {
+        Ok(std::mem::take(&mut self.last))
+    }
+
+    fn factors(&mut self) -> Result<Vec<Array2<T>>> {
+        Ok(std::mem::take(&mut self.factors))
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
+}

@@ -1,0 +1,296 @@
+//! CP-ALS with everything on the device: tensor, factors, solutions and grams. What crosses the bus in a sweep is, for
+//! each mode, a root of the inverse of the normal equations (R x R) one way and a gram with four numbers a column the
+//! other.
+//!
+//! Two submissions a mode, not one: the MTTKRP of a mode needs the factor before it and nothing of the host, so it goes
+//! to the queue right behind that factor's update, and while it runs the host reads the gram, factors the normal equations
+//! and sends the root. Only the update waits for the host. In one submission the device would idle for that long.
+
+use super::Inner;
+use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::range::Range;
+use super::record::Prepared;
+use super::scope::{create_buffer, scoped};
+use super::timing::{Stopwatch, between};
+use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, overflow};
+use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
+use crate::{Error, Real, Result};
+use ndarray::{Array1, Array2, ArrayView2, s};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+use wgpu::BufferUsages;
+
+/// Bytes of the timestamps of an MTTKRP and an update.
+const TIMES: u64 = 32;
+
+pub(super) struct GpuSteps<'a, T> {
+    inner: &'a Inner,
+    x: &'a GpuTensor<T>,
+    u: GpuFactors<T>,
+    modes: Vec<Mode<'a, T>>,
+    buffers: HashMap<Slot, wgpu::Buffer>,
+    /// Where the host reads what an update gave.
+    staging: wgpu::Buffer,
+    stopwatch: Option<Stopwatch>,
+    rank: usize,
+    /// Mode whose MTTKRP is on the queue, and whether by the plan's fallback.
+    started: Option<(usize, bool)>,
+    pending: Option<Pending>,
+}
+
+struct Mode<'a, T> {
+    plan: &'a MttkrpPlan,
+    g: GpuMatrix<T>,
+    update: Prepared,
+    /// The plan's own kernels, and its fallback's once they are needed.
+    mttkrp: [Option<Prepared>; 2],
+    /// What was chosen the last time.
+    fallback: bool,
+}
+
+/// An update on the queue.
+struct Pending {
+    mode: usize,
+    submission: wgpu::SubmissionIndex,
+    mapped: Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+    fallback: bool,
+    seconds: Seconds,
+}
+
+impl<'a, T: Real> GpuSteps<'a, T> {
+    pub fn new(
+        inner: &'a Inner,
+        plans: &'a [MttkrpPlan],
+        updates: Vec<UpdatePlan>,
+        x: &'a GpuTensor<T>,
+        factors: &[Array2<T>],
+    ) -> Result<Self> {
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        let u = inner.upload_factors(None, &views)?;
+        let rank = u.rank();
+        let mut buffers = HashMap::new();
+        for slot in [Slot::Root, Slot::Product, Slot::Solution, Slot::ColumnSums, Slot::GramPieces, Slot::State] {
+            let bytes = updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0);
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+            buffers.insert(slot, create_buffer(&inner.device, &format!("als.{slot:?}"), bytes, usage)?);
+        }
+        let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
+        let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+        let staging = create_buffer(&inner.device, "als.staging", segment + TIMES, usage)?;
+        scoped(&inner.device, "upload of magnitudes", || {
+            for (mode, ranges) in u.ranges.iter().enumerate() {
+                let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
+                let at = mode as u64 * segment + (rank * (rank + 2)) as u64 * 8;
+                inner.queue.write_buffer(&buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
+            }
+            Ok(())
+        })?;
+        let modes = plans.iter().zip(&updates).map(|(plan, update)| {
+            let g = inner.output::<T>(plan)?;
+            let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
+            let update = inner.prepare("update", update.dispatches(), params, |slot| {
+                Ok(match slot {
+                    Slot::G(block) => g.buffers[block].clone(),
+                    Slot::Factors(block) => u.buffers[block].clone(),
+                    other => buffers[&other].clone(),
+                })
+            })?;
+            let fallback = !std::ptr::eq(inner.chosen(plan, x, &u), plan);
+            Ok(Mode { plan, g, update, mttkrp: [None, None], fallback })
+        });
+        let modes = modes.collect::<Result<_>>()?;
+        let stopwatch = Stopwatch::new(inner, 2)?;
+        Ok(Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started: None, pending: None })
+    }
+
+    /// Puts an MTTKRP on the queue.
+    fn submit_mttkrp(&mut self, mode: usize, fallback: bool) -> Result<()> {
+        let inner = self.inner;
+        let entry = &mut self.modes[mode];
+        let plan = if fallback { entry.plan.fallback().unwrap_or(entry.plan) } else { entry.plan };
+        let prepared = match &mut entry.mttkrp[usize::from(fallback)] {
+            Some(prepared) => prepared,
+            none => none.insert(inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g)?),
+        };
+        scoped(&inner.device, "an MTTKRP", || {
+            let mut encoder = inner.encoder("mttkrp");
+            prepared.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
+            inner.queue.submit([encoder.finish()]);
+            Ok(())
+        })?;
+        entry.fallback = fallback;
+        self.started = Some((mode, fallback));
+        Ok(())
+    }
+
+    /// Numbers of the state that a mode has.
+    fn segment(&self) -> usize {
+        self.rank * (self.rank + 4)
+    }
+
+    /// Why the numbers of an update are not finite.
+    fn not_finite(&self, mode: usize, norms: &Array1<f64>) -> Error {
+        let mut g = Array2::<T>::zeros((self.modes[mode].g.rows, self.rank));
+        if let Err(error) = self.inner.read(&self.modes[mode].g, g.view_mut()) {
+            return error;
+        }
+        overflow(g.view(), mode).unwrap_or_else(|| {
+            let index = norms.iter().position(|n| !n.is_finite()).into_iter().collect();
+            Error::Overflow { what: "the norm of a column".into(), dtype: "f64", index }
+        })
+    }
+}
+
+impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
+    fn start(&mut self, mode: usize) -> Result<()> {
+        // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
+        self.submit_mttkrp(mode, self.modes[mode].fallback)
+    }
+
+    fn update(&mut self, mode: usize, normal: &NormalEquations) -> Result<()> {
+        let inner = self.inner;
+        let plan = self.modes[mode].plan;
+        let fallback = !std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan);
+        if self.started.take() != Some((mode, fallback)) {
+            self.submit_mttkrp(mode, fallback)?;
+            self.started = None;
+        }
+        let mut seconds = Seconds::default();
+        let clock = Instant::now();
+        let root = normal.root(column_stride(self.rank));
+        seconds.solve = clock.elapsed().as_secs_f64();
+        let clock = Instant::now();
+        let bytes = self.segment() as u64 * 8;
+        let (sender, mapped) = channel();
+        let submission = scoped(&inner.device, "an update", || {
+            inner.queue.write_buffer(&self.buffers[&Slot::Root], 0, bytemuck::cast_slice(&root));
+            let mut encoder = inner.encoder("update");
+            self.modes[mode].update.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(1)));
+            let state = &self.buffers[&Slot::State];
+            encoder.copy_buffer_to_buffer(state, mode as u64 * bytes, &self.staging, 0, bytes);
+            if let Some(stopwatch) = &self.stopwatch {
+                let times = stopwatch.resolve(&mut encoder);
+                encoder.copy_buffer_to_buffer(times, 0, &self.staging, bytes, TIMES);
+            }
+            let submission = inner.queue.submit([encoder.finish()]);
+            self.staging.map_async(wgpu::MapMode::Read, 0..bytes + TIMES, move |result| {
+                let _ = sender.send(result);
+            });
+            Ok(submission)
+        })?;
+        seconds.transfer = clock.elapsed().as_secs_f64();
+        self.pending = Some(Pending { mode, submission, mapped, fallback, seconds });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Updated> {
+        let failed = |message: String| Error::Gpu { during: "an update".into(), message };
+        let pending = self.pending.take().ok_or_else(|| failed("nothing is under way".into()))?;
+        let Pending { mode, submission, mapped, fallback, mut seconds } = pending;
+        let (inner, rank) = (self.inner, self.rank);
+        let clock = Instant::now();
+        scoped(&inner.device, "an update", || inner.wait(Some(submission), "an update"))?;
+        mapped.recv().map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?;
+        seconds.wait = clock.elapsed().as_secs_f64();
+        let clock = Instant::now();
+        let bytes = self.segment() as u64 * 8;
+        let (mut words, mut ticks) = (vec![0f64; self.segment()], [0u64; 4]);
+        {
+            let view = self.staging.get_mapped_range(0..bytes + TIMES).map_err(|e| failed(e.to_string()))?;
+            bytemuck::cast_slice_mut::<f64, u8>(&mut words).copy_from_slice(&view[..bytes as usize]);
+            bytemuck::cast_slice_mut::<u64, u8>(&mut ticks).copy_from_slice(&view[bytes as usize..]);
+        }
+        self.staging.unmap();
+        let column = |what: usize| Array1::from_iter((0..rank).map(|r| words[rank * (rank + what) + r]));
+        let (norms, inner_products, largest, mean) = (column(0), column(1), column(2), column(3));
+        if !self.u.ranges.is_empty() {
+            let ranges = largest.iter().zip(&mean).map(|(&largest, &mean)| Range::from_magnitudes(largest, mean));
+            self.u.ranges[mode] = ranges.collect();
+        }
+        words.truncate(rank * rank);
+        let gram = Array2::from_shape_vec((rank, rank), words).map_err(|e| failed(e.to_string()))?;
+        seconds.transfer += clock.elapsed().as_secs_f64();
+        let all_finite = |values: &Array1<f64>| values.iter().all(|v| v.is_finite());
+        if !(all_finite(&norms) && all_finite(&inner_products)) {
+            return Err(self.not_finite(mode, &norms));
+        }
+        if self.stopwatch.is_some() {
+            seconds.mttkrp = between(inner, ticks[0], ticks[1]).as_secs_f64();
+            seconds.algebra = between(inner, ticks[2], ticks[3]).as_secs_f64();
+        } else {
+            // Without a clock on the device, all of the wait is taken for its longest part.
+            seconds.mttkrp = seconds.wait;
+        }
+        Ok(Updated { gram, norms, inner: inner_products, fallback, seconds })
+    }
+
+    fn factors(&mut self) -> Result<Vec<Array2<T>>> {
+        let (shape, stride) = (&self.u.shape, column_stride(self.rank));
+        let rows: usize = shape.iter().sum();
+        let words = self.inner.read_buffer::<T>(&self.u.buffers[0], rows * stride)?;
+        let all = ArrayView2::from_shape((rows, stride), &words)
+            .map_err(|e| Error::Gpu { during: "reading the factors".into(), message: e.to_string() })?;
+        let mut first = 0;
+        let one = |&rows: &usize| {
+            first += rows;
+            all.slice(s![first - rows..first, ..self.rank]).to_owned()
+        };
+        Ok(shape.iter().map(one).collect())
+    }
+
+    fn place(&self) -> &str {
+        "on the device, in f64"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Gpu;
+    use super::super::range::scale_rows;
+    use super::*;
+    use crate::Backend;
+    use crate::plan::{Method, PlanOptions, column_stride, weights_row};
+
+    /// As if the device had f16 matrix units: the magnitudes that an update reports and the scales that it writes are those
+    /// that an upload of the same factors would have.
+    #[test]
+    fn scales_follow_the_factors() {
+        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
+        if !gpu.caps().f64 {
+            return println!("skipped: no f64");
+        }
+        let mut caps = gpu.caps().clone();
+        caps.f16_matrix_units = true;
+        let gpu = Gpu::on(gpu.inner.device.clone(), gpu.inner.queue.clone(), caps);
+        let (dims, rank) = ([70, 9, 300], 5);
+        let shape = crate::Shape::new(&dims).unwrap();
+        // Rows of very different magnitudes; the last slice of mode 1 makes a component that has one entry there.
+        let x = ndarray::Array3::from_shape_fn(dims, |(i, j, k)| {
+            ((i * 31 + j * 17 + k * 7) % 23) as f32 * 0.5f32.powi(i as i32 % 30)
+        });
+        let factors =
+            dims.map(|rows| Array2::from_shape_fn((rows, rank), |(i, r)| ((i * 5 + r * 3) % 11) as f32 + 0.25));
+        let options = PlanOptions::default().method(Method::Slice);
+        let plans = [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &options, gpu.caps()).unwrap());
+        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
+        assert_eq!(updates[0].dispatches().last().unwrap().spec.shader, "als_scales");
+        let xd = gpu.upload_tensor(x.view()).unwrap();
+        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+        let normal = NormalEquations::new::<f32>(&Array2::eye(rank), 0).unwrap();
+        let mut before = steps.u.ranges.clone();
+        for mode in 0..3 {
+            steps.start(mode).unwrap();
+            steps.update(mode, &normal).unwrap();
+            steps.finish().unwrap();
+            let factors = steps.factors().unwrap();
+            before[mode] = factors[mode].columns().into_iter().map(|c| Range::of(c.iter())).collect();
+            assert_eq!(steps.u.ranges, before, "ranges after mode {mode}");
+            let stride = column_stride(rank);
+            let words = gpu.inner.read_buffer::<f32>(&steps.u.buffers[0], (weights_row(&shape) + 7) * stride).unwrap();
+            let scales = ArrayView2::from_shape((6, stride), &words[(weights_row(&shape) + 1) * stride..]).unwrap();
+            let expected = scale_rows(&before, &[1f32; 5]);
+            assert_eq!(scales.slice(s![.., ..rank]), expected, "scales after mode {mode}");
+        }
+    }
+}
