@@ -1,6 +1,6 @@
 //! als_columns - what the fit and the scales for f16 need of a new factor's columns, in pieces of the rows.
 //! Computes   sums[2 pieces + 4 piece + (0, 1, 2, 3), r] = sum of g[i, r] factor[i, r], largest |factor[i, r]|, sum of |factor[i, r]|, number of nonzeros
-//! Bindings   0 p uniform UpdateParams | 1 g read Real [rows, stride] | 2 factors read Real [rows of all modes, ..; stride] | 3 sums read_write f64 [the last 4 pieces of 6, stride]
+//! Bindings   0 p uniform UpdateParams | 1 g read Real [rows, stride] | 2 factors read Stored [rows of all modes, ..; stride] | 3 sums read_write f64 [the last 4 pieces of 6, stride]
 //! With       als_params
 //! Spec       COLUMNS 4 or 16 columns of a workgroup of 256
 //! Grid       (column blocks, fastest, times pieces, folded over y, 1)          src/plan/update.rs
@@ -8,11 +8,12 @@
 //! Twin       src/als/steps.rs
 //! Reference  -
 alias Real = f32; // @spec f32|f64
+alias Stored = f32; // @spec f32|f64
 const COLUMNS: u32 = 16u; // @spec
 const LANES: u32 = 256u / COLUMNS;
 
 @group(0) @binding(1) var<storage, read> g: array<Real>;
-@group(0) @binding(2) var<storage, read> factors: array<Real>;
+@group(0) @binding(2) var<storage, read> factors: array<Stored>;
 @group(0) @binding(3) var<storage, read_write> sums: array<f64>;
 
 var<workgroup> inners: array<f64, 256>;

@@ -11,7 +11,7 @@ fn before_run(run: u32, c: u32) -> Vec {
     var value = Vec(1);
     if SCALED == 1u {
         // Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
-        value = factors[p.scale_row * p.stride4 + c];
+        value = Vec(factors[p.scale_row * p.stride4 + c]);
     }
     if RUNS == 1u {
         var rest = run;
@@ -23,7 +23,7 @@ fn before_run(run: u32, c: u32) -> Vec {
                 rest = rest / dim;
                 i -= rest * dim;
             }
-            value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+            value *= Vec(factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c]);
         }
     }
     return value;
@@ -35,7 +35,7 @@ fn operand(q: u32, c: u32, before: Vec) -> Vec {
         return Vec(0);
     }
     if RUNS == 1u {
-        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+        return before * Vec(factors[(p.last_row0 + q) * p.stride4 + c]);
     }
     var value = before;
     var rest = q;
@@ -47,7 +47,7 @@ fn operand(q: u32, c: u32, before: Vec) -> Vec {
             rest = rest / dim;
             i -= rest * dim;
         }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        value *= Vec(factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c]);
     }
     return value;
 }

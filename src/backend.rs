@@ -79,7 +79,7 @@ pub trait Backend {
     ) -> Result<MttkrpTime>;
 
     /// The steps of CP-ALS on a tensor, from these factors (`I_n x R` each), for [`cp_als`](crate::cp_als), which calls
-    /// them. By default every MTTKRP comes back to the host, which solves and uploads the new factor. A device that can do
+    /// them; `data` is the tensor on the host. By default every MTTKRP comes back to the host, which solves and uploads the new factor. A device that can do
     /// better keeps the factors.
     ///
     /// # Errors
@@ -88,12 +88,13 @@ pub trait Backend {
         &'a self,
         plans: &'a [MttkrpPlan],
         x: &'a Self::Tensor<'x, T>,
+        data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>>
     where
         Self: Sized,
     {
-        Ok(Box::new(HostSteps::new(self, plans, x, factors, "on the host".into())?))
+        Ok(Box::new(HostSteps::new(self, plans, x, data, factors, "on the host".into())?))
     }
 
     /// One MTTKRP with unit weights and default options: uploads, plans, runs.

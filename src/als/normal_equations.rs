@@ -29,11 +29,10 @@ pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize
 ///
 /// By Cholesky, V = L L^T, where all pivots are above the cutoff: `min L_rr^2 > R eps max L_rr^2`. Otherwise, or if
 /// Cholesky fails, by the pseudo-inverse from the eigenvalues of V: those up to `R eps lambda_max` count as zero, which
-/// gives the smallest of the least-squares solutions. eps is that of T and not of f64, because G is known to no more
-/// than that: an error of eps |X| in G along an eigenvector with eigenvalue l becomes eps |X| / sqrt(l) in the model.
+/// gives the smallest of the least-squares solutions. eps is that of G's type and not of f64, because G is known to no
+/// more than that: an error of eps |X| in G along an eigenvector with eigenvalue l becomes eps |X| / sqrt(l) in the model.
 pub struct NormalEquations {
     factored: Factored,
-    rank: usize,
 }
 
 enum Factored {
@@ -47,19 +46,18 @@ fn failed(mode: usize, rank: usize, reason: &str) -> Error {
 }
 
 impl NormalEquations {
-    /// Factors V for right hand sides of type T. `mode` is for messages.
-    pub(crate) fn new<T: Real>(v: &Array2<f64>, mode: usize) -> Result<Self> {
+    /// Factors V for a G that is known to `eps`. `mode` is for messages.
+    pub(crate) fn new(v: &Array2<f64>, eps: f64, mode: usize) -> Result<Self> {
         let rank = v.nrows();
         if v.iter().any(|v| !v.is_finite()) {
             return Err(failed(mode, rank, "the product of the grams is not finite"));
         }
-        let eps = <T as num_traits::Float>::epsilon().f64();
         let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
         if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
             let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
-                return Ok(Self { factored: Factored::Cholesky(llt), rank });
+                return Ok(Self { factored: Factored::Cholesky(llt) });
             }
         }
         let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
@@ -67,12 +65,29 @@ impl NormalEquations {
         let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
         let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
         let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
-        Ok(Self { factored: Factored::Spectral(eigen.U().to_owned(), inverse), rank })
+        Ok(Self { factored: Factored::Spectral(eigen.U().to_owned(), inverse) })
     }
 
     /// V was singular to the precision of G's dtype.
     pub(super) fn deficient(&self) -> bool {
         matches!(self.factored, Factored::Spectral(..))
+    }
+
+    /// About the condition of V: its largest row sum times the 2-norm of its inverse, from a few steps of inverse
+    /// iteration. Infinite where V was singular.
+    pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
+        let Factored::Cholesky(llt) = &self.factored else { return f64::INFINITY };
+        let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
+        // From a vector that is orthogonal to nothing in particular.
+        let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let mut x = Mat::from_fn(v.nrows(), 1, |r, _| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0));
+        let mut smallest = 0.0;
+        for _ in 0..3 {
+            x /= x.norm_l2();
+            llt.solve_in_place(x.as_mut());
+            smallest = x.norm_l2();
+        }
+        largest * smallest
     }
 
     /// A from G, `I x R`.
@@ -108,10 +123,14 @@ impl NormalEquations {
     /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
     #[cfg(feature = "gpu")]
     pub(crate) fn root(&self, stride: usize) -> Vec<f64> {
-        let mut root = vec![0.0; self.rank * stride];
+        let rank = match &self.factored {
+            Factored::Cholesky(llt) => llt.L().nrows(),
+            Factored::Spectral(vectors, _) => vectors.nrows(),
+        };
+        let mut root = vec![0.0; rank * stride];
         match &self.factored {
             Factored::Cholesky(llt) => {
-                let mut inverse = Mat::<f64>::zeros(self.rank, self.rank);
+                let mut inverse = Mat::<f64>::zeros(rank, rank);
                 invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
                 for (row, out) in root.chunks_mut(stride).enumerate() {
                     // A column of the inverse is a row of its transpose.

@@ -18,7 +18,7 @@ pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use crate::als::{AlsSteps, HostSteps};
 use crate::plan::{DeviceCaps, MttkrpPlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
-use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Dimension};
+use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -260,12 +260,13 @@ impl Backend for Gpu {
         &'a self,
         plans: &'a [MttkrpPlan],
         x: &'a GpuTensor<T>,
+        data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
         let updates: Result<Vec<_>> = plans.iter().map(|plan| UpdatePlan::new(plan, self.caps())).collect();
         match updates {
             Ok(updates) => Ok(Box::new(steps::GpuSteps::new(&self.inner, plans, updates, x, &factors)?)),
-            Err(why) => Ok(Box::new(HostSteps::new(self, plans, x, factors, format!("on the host: {why}"))?)),
+            Err(why) => Ok(Box::new(HostSteps::new(self, plans, x, data, factors, format!("on the host: {why}"))?)),
         }
     }
 }

@@ -14,13 +14,23 @@ use wgpu::BufferUsages;
 
 impl Inner {
     /// Errors unless plan, tensor, factors and output belong together.
-    fn check<T: Real>(&self, plan: &MttkrpPlan, x: &GpuTensor<T>, u: &GpuFactors<T>, g: &GpuMatrix<T>) -> Result<()> {
+    fn check<T: Real, G: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<G>,
+    ) -> Result<()> {
         for (what, gpu) in [("the tensor", x.gpu), ("the factors", u.gpu), ("the output", g.gpu)] {
             self.check_own(what, gpu)?;
         }
         if plan.dtype() != T::DTYPE {
             let (expected, found) = (plan.dtype().name(), T::DTYPE.name());
             return Err(Error::DtypeMismatch { what: "the plan", expected, found });
+        }
+        if plan.sums() != G::DTYPE {
+            let (expected, found) = (plan.sums().name(), G::DTYPE.name());
+            return Err(Error::DtypeMismatch { what: "the output", expected, found });
         }
         for (what, found) in [("the tensor", &x.shape), ("the factors", &u.shape)] {
             if found != plan.shape() {
@@ -63,12 +73,12 @@ impl Inner {
     }
 
     /// A plan as it is, whatever the numbers' range.
-    pub(super) fn prepare_mttkrp<T: Real>(
+    pub(super) fn prepare_mttkrp<T: Real, G: Real>(
         &self,
         plan: &MttkrpPlan,
         x: &GpuTensor<T>,
         u: &GpuFactors<T>,
-        g: &GpuMatrix<T>,
+        g: &GpuMatrix<G>,
     ) -> Result<Prepared> {
         self.check(plan, x, u, g)?;
         let x_scale = x.range.map_or(1.0, Range::x_scale);

@@ -86,6 +86,9 @@ impl KernelSpec {
                 Some((code, _)) if code.starts_with("alias Real = ") => {
                     out.push_str(&format!("alias Real = {};\n", self.dtype));
                 }
+                Some((code, _)) if code.starts_with("alias Stored = ") => {
+                    out.push_str(&format!("alias Stored = {};\n", self.stored));
+                }
                 Some((code, _)) => {
                     let name = code.strip_prefix("const ").and_then(|c| c.split_once(':')).map(|(name, _)| name);
                     let name = name.ok_or_else(|| broken(self.shader, &format!("cannot read {line:?}")))?;

@@ -12,9 +12,9 @@ use super::range::Range;
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
-use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, overflow};
+use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, inner, overflow};
 use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
-use crate::{Error, Real, Result};
+use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
@@ -34,8 +34,8 @@ pub(super) struct GpuSteps<'a, T> {
     staging: wgpu::Buffer,
     stopwatch: Option<Stopwatch>,
     rank: usize,
-    /// Mode whose MTTKRP is on the queue, and whether by the plan's fallback.
-    started: Option<(usize, bool)>,
+    /// Mode whose MTTKRP is on the queue, and by what.
+    started: Option<(usize, Kernels)>,
     pending: Option<Pending>,
 }
 
@@ -45,8 +45,25 @@ struct Mode<'a, T> {
     update: Prepared,
     /// The plan's own kernels, and its fallback's once they are needed.
     mttkrp: [Option<Prepared>; 2],
+    /// Sums in f64, once they are needed.
+    wide: Option<Wide>,
     /// What was chosen the last time.
-    fallback: bool,
+    kernels: Kernels,
+}
+
+/// What an MTTKRP is done by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    Own,
+    Fallback,
+    Wide,
+}
+
+/// f32 data summed in f64.
+struct Wide {
+    g: GpuMatrix<f64>,
+    mttkrp: Prepared,
+    update: Prepared,
 }
 
 /// An update on the queue.
@@ -56,6 +73,32 @@ struct Pending {
     mapped: Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
     fallback: bool,
     seconds: Seconds,
+}
+
+/// The kernels of an update on a result.
+fn prepare_update<T, G>(
+    inner: &Inner,
+    update: &UpdatePlan,
+    g: &GpuMatrix<G>,
+    u: &GpuFactors<T>,
+    buffers: &HashMap<Slot, wgpu::Buffer>,
+) -> Result<Prepared> {
+    let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
+    inner.prepare("update", update.dispatches(), params, |slot| {
+        Ok(match slot {
+            Slot::G(block) => g.buffers[block].clone(),
+            Slot::Factors(block) => u.buffers[block].clone(),
+            other => buffers[&other].clone(),
+        })
+    })
+}
+
+/// What is there, made the first time.
+fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -> Result<&Prepared> {
+    if place.is_none() {
+        *place = Some(make()?);
+    }
+    place.as_ref().ok_or_else(|| Error::Gpu { during: "preparing".into(), message: "nothing was made".into() })
 }
 
 impl<'a, T: Real> GpuSteps<'a, T> {
@@ -88,16 +131,9 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         })?;
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
-            let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
-            let update = inner.prepare("update", update.dispatches(), params, |slot| {
-                Ok(match slot {
-                    Slot::G(block) => g.buffers[block].clone(),
-                    Slot::Factors(block) => u.buffers[block].clone(),
-                    other => buffers[&other].clone(),
-                })
-            })?;
-            let fallback = !std::ptr::eq(inner.chosen(plan, x, &u), plan);
-            Ok(Mode { plan, g, update, mttkrp: [None, None], fallback })
+            let update = prepare_update(inner, update, &g, &u, &buffers)?;
+            let kernels = if std::ptr::eq(inner.chosen(plan, x, &u), plan) { Kernels::Own } else { Kernels::Fallback };
+            Ok(Mode { plan, g, update, mttkrp: [None, None], wide: None, kernels })
         });
         let modes = modes.collect::<Result<_>>()?;
         let stopwatch = Stopwatch::new(inner, 2)?;
@@ -105,13 +141,16 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     }
 
     /// Puts an MTTKRP on the queue.
-    fn submit_mttkrp(&mut self, mode: usize, fallback: bool) -> Result<()> {
+    fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
         let entry = &mut self.modes[mode];
-        let plan = if fallback { entry.plan.fallback().unwrap_or(entry.plan) } else { entry.plan };
-        let prepared = match &mut entry.mttkrp[usize::from(fallback)] {
-            Some(prepared) => prepared,
-            none => none.insert(inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g)?),
+        let prepared = match (kernels, &entry.wide) {
+            (Kernels::Wide, Some(wide)) => &wide.mttkrp,
+            (Kernels::Fallback, _) => {
+                let plan = entry.plan.fallback().unwrap_or(entry.plan);
+                keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?
+            }
+            _ => keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?,
         };
         scoped(&inner.device, "an MTTKRP", || {
             let mut encoder = inner.encoder("mttkrp");
@@ -119,8 +158,8 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             inner.queue.submit([encoder.finish()]);
             Ok(())
         })?;
-        entry.fallback = fallback;
-        self.started = Some((mode, fallback));
+        entry.kernels = kernels;
+        self.started = Some((mode, kernels));
         Ok(())
     }
 
@@ -145,15 +184,36 @@ impl<'a, T: Real> GpuSteps<'a, T> {
 impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn start(&mut self, mode: usize) -> Result<()> {
         // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
-        self.submit_mttkrp(mode, self.modes[mode].fallback)
+        self.submit_mttkrp(mode, self.modes[mode].kernels)
     }
 
-    fn update(&mut self, mode: usize, normal: &NormalEquations) -> Result<()> {
+    fn can_widen(&mut self, mode: usize) -> Result<bool> {
+        if T::DTYPE == Dtype::F64 {
+            return Ok(false);
+        }
+        if self.modes[mode].wide.is_none() {
+            let inner = self.inner;
+            let plan = self.modes[mode].plan.wide(&inner.caps);
+            let both = plan.and_then(|plan| Ok((UpdatePlan::new(&plan, &inner.caps)?, plan)));
+            let Ok((update, plan)) = both else { return Ok(false) };
+            let g = inner.output::<f64>(&plan)?;
+            let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
+            let update = prepare_update(inner, &update, &g, &self.u, &self.buffers)?;
+            self.modes[mode].wide = Some(Wide { g, mttkrp, update });
+        }
+        Ok(true)
+    }
+
+    fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let inner = self.inner;
         let plan = self.modes[mode].plan;
-        let fallback = !std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan);
-        if self.started.take() != Some((mode, fallback)) {
-            self.submit_mttkrp(mode, fallback)?;
+        let kernels = match wide && self.can_widen(mode)? {
+            true => Kernels::Wide,
+            false if std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan) => Kernels::Own,
+            false => Kernels::Fallback,
+        };
+        if self.started.take() != Some((mode, kernels)) {
+            self.submit_mttkrp(mode, kernels)?;
             self.started = None;
         }
         let mut seconds = Seconds::default();
@@ -166,7 +226,12 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
         let submission = scoped(&inner.device, "an update", || {
             inner.queue.write_buffer(&self.buffers[&Slot::Root], 0, bytemuck::cast_slice(&root));
             let mut encoder = inner.encoder("update");
-            self.modes[mode].update.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(1)));
+            let entry = &self.modes[mode];
+            let update = match (kernels, &entry.wide) {
+                (Kernels::Wide, Some(wide)) => &wide.update,
+                _ => &entry.update,
+            };
+            update.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(1)));
             let state = &self.buffers[&Slot::State];
             encoder.copy_buffer_to_buffer(state, mode as u64 * bytes, &self.staging, 0, bytes);
             if let Some(stopwatch) = &self.stopwatch {
@@ -180,7 +245,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             Ok(submission)
         })?;
         seconds.transfer = clock.elapsed().as_secs_f64();
-        self.pending = Some(Pending { mode, submission, mapped, fallback, seconds });
+        self.pending = Some(Pending { mode, submission, mapped, fallback: kernels == Kernels::Fallback, seconds });
         Ok(())
     }
 
@@ -225,6 +290,20 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
         Ok(Updated { gram, norms, inner: inner_products, fallback, seconds })
     }
 
+    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
+        if !self.can_widen(mode)? {
+            return Ok(None);
+        }
+        self.submit_mttkrp(mode, Kernels::Wide)?;
+        self.started = None;
+        let factors = self.factors()?;
+        let mut g = Array2::<f64>::zeros(factors[mode].dim());
+        if let Some(wide) = &self.modes[mode].wide {
+            self.inner.read(&wide.g, g.view_mut())?;
+        }
+        Ok(Some(inner(&g, &factors[mode])))
+    }
+
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {
         let (shape, stride) = (&self.u.shape, column_stride(self.rank));
         let rows: usize = shape.iter().sum();
@@ -252,6 +331,28 @@ mod tests {
     use crate::Backend;
     use crate::plan::{Method, PlanOptions, column_stride, weights_row};
 
+    #[test]
+    fn an_mttkrp_that_overflows_is_named() {
+        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
+        if !gpu.caps().f64 {
+            return println!("skipped: no f64");
+        }
+        let dims = [30, 20];
+        let mut x = Array2::<f32>::ones(dims);
+        x.row_mut(4).fill(3e38);
+        let factors = dims.map(|rows| Array2::from_elem((rows, 3), 1.0));
+        let plans = [0, 1].map(|mode| MttkrpPlan::new(&dims, mode, 3, &PlanOptions::default(), gpu.caps()).unwrap());
+        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
+        let xd = gpu.upload_tensor(x.view()).unwrap();
+        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+        steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, 0).unwrap(), false).unwrap();
+        // The next MTTKRP does not overwrite what is looked at.
+        steps.start(1).unwrap();
+        let error = steps.finish().unwrap_err();
+        let expected = Error::Overflow { what: "MTTKRP of mode 0".into(), dtype: "f32", index: vec![4, 0] };
+        assert_eq!(error, expected);
+    }
+
     /// As if the device had f16 matrix units: the magnitudes that an update reports and the scales that it writes are those
     /// that an upload of the same factors would have.
     #[test]
@@ -277,11 +378,11 @@ mod tests {
         assert_eq!(updates[0].dispatches().last().unwrap().spec.shader, "als_scales");
         let xd = gpu.upload_tensor(x.view()).unwrap();
         let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
-        let normal = NormalEquations::new::<f32>(&Array2::eye(rank), 0).unwrap();
+        let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, 0).unwrap();
         let mut before = steps.u.ranges.clone();
         for mode in 0..3 {
             steps.start(mode).unwrap();
-            steps.update(mode, &normal).unwrap();
+            steps.update(mode, &normal, false).unwrap();
             steps.finish().unwrap();
             let factors = steps.factors().unwrap();
             before[mode] = factors[mode].columns().into_iter().map(|c| Range::of(c.iter())).collect();

@@ -75,7 +75,7 @@ impl Kernel {
 
 /// The kernel for a slab and a block of columns.
 fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
-    let dtype = problem.dtype();
+    let dtype = problem.options.sums();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
     // Every kernel but the streaming one knows runs.
     let layout = |step: u32| {
@@ -238,7 +238,7 @@ fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
 
 /// All dispatches of the method.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
-    let element = problem.dtype().bytes();
+    let element = problem.options.sums().bytes();
     let mut fused = Fused { dispatches: Vec::new(), partial_bytes: 0, chain: 0, f16: false, why: "" };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
@@ -285,7 +285,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                     row0: per_mode(others().map(|m| all_row0[m])),
                 };
                 fused.dispatches.push(Dispatch {
-                    spec: kernel.spec.clone(),
+                    spec: kernel.spec.clone().stored(problem.dtype()),
                     params: Params::Fused(params),
                     slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), Slot::Partial],
                     grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
@@ -307,7 +307,8 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
                 };
                 let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
                 fused.dispatches.push(Dispatch {
-                    spec: KernelSpec::new("reduce_partials", problem.dtype(), None, &consts),
+                    spec: KernelSpec::new("reduce_partials", problem.options.sums(), None, &consts)
+                        .stored(problem.dtype()),
                     params: Params::Reduce(reduce),
                     slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
                     grid: [x, y, 1],

@@ -43,8 +43,10 @@ impl AtomicAdd {
 pub struct KernelSpec {
     /// File name under `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// Element type.
+    /// Element type of sums and results.
     pub dtype: Dtype,
+    /// Element type of the tensor and the factors, where a kernel tells them apart: f32 data may be summed in f64.
+    pub stored: Dtype,
     /// How it adds to shared output entries, if it has to.
     pub atomic: Option<AtomicAdd>,
     /// The numbers put into its `// @spec` lines.
@@ -54,13 +56,22 @@ pub struct KernelSpec {
 impl KernelSpec {
     /// A specification.
     pub fn new(shader: &'static str, dtype: Dtype, atomic: Option<AtomicAdd>, consts: &[(&'static str, u32)]) -> Self {
-        Self { shader, dtype, atomic, consts: consts.to_vec() }
+        Self { shader, dtype, stored: dtype, atomic, consts: consts.to_vec() }
+    }
+
+    /// With tensor and factors in another element type than sums.
+    pub(super) fn stored(mut self, dtype: Dtype) -> Self {
+        self.stored = dtype;
+        self
     }
 }
 
 impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.shader, self.dtype)?;
+        if self.stored != self.dtype {
+            write!(f, " of {}", self.stored)?;
+        }
         if let Some(atomic) = self.atomic {
             write!(f, " {}", atomic.shader())?;
         }

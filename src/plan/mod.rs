@@ -52,6 +52,8 @@ pub struct MttkrpPlan {
     dispatches: Vec<Dispatch>,
     scratch: [u64; 3],
     chain: u64,
+    /// Element type of sums and result.
+    sums: Dtype,
     /// For a plan that uses f16 matrix units, what to do when the numbers' range is too wide for them.
     fallback: Option<Box<MttkrpPlan>>,
 }
@@ -157,6 +159,7 @@ impl MttkrpPlan {
             mode,
             rank,
             dtype,
+            sums: options.sums(),
             method,
             reason,
             warnings,
@@ -170,6 +173,21 @@ impl MttkrpPlan {
             fallback,
             shape,
         })
+    }
+
+    /// The same MTTKRP of f32 data by FUSED with sums and result in f64.
+    ///
+    /// # Errors
+    /// As for [`MttkrpPlan::new`].
+    #[cfg(feature = "gpu")]
+    pub(crate) fn wide(&self, caps: &DeviceCaps) -> Result<Self> {
+        let options = PlanOptions { wide: true, ..PlanOptions::default().method(Method::Fused).dtype(self.dtype) };
+        Self::new(&self.shape, self.mode, self.rank, &options, caps)
+    }
+
+    /// Element type of sums and result: the plan's, or f64 for f32 data.
+    pub(crate) fn sums(&self) -> Dtype {
+        self.sums
     }
 
     /// The tensor's shape.

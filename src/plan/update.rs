@@ -95,11 +95,16 @@ impl UpdatePlan {
             weights_row: weights_row(shape) as u32,
             pad: [0; 3],
         };
+        let (sums, stored) = (mttkrp.sums(), mttkrp.dtype());
         let mut dispatches = Vec::new();
         let mut push = |shader, dtype, consts: &[(&'static str, u32)], slots: &[Slot], groups: usize| {
             let [x, y] = fold_grid(groups as u64, caps)?;
             dispatches.push(Dispatch {
-                spec: KernelSpec::new(shader, dtype, None, consts),
+                spec: KernelSpec::new(shader, dtype, None, consts).stored(if shader == "als_columns" {
+                    stored
+                } else {
+                    dtype
+                }),
                 params: Params::Update(UpdateParams { grid_x: x, ..params }),
                 slots: slots.to_vec(),
                 grid: [x, y, 1],
@@ -110,12 +115,12 @@ impl UpdatePlan {
         let product = |transposed| [tile_const, ("TRANSPOSED", transposed)];
         let out_tiles = rows.div_ceil(tile) * edge;
         let column_groups = column_blocks * pieces;
-        push("als_product", dtype, &product(0), &[Slot::G(0), Slot::Root, Slot::Product], out_tiles)?;
+        push("als_product", sums, &product(0), &[Slot::G(0), Slot::Root, Slot::Product], out_tiles)?;
         push("als_product", Dtype::F64, &product(1), &[Slot::Product, Slot::Root, Slot::Solution], out_tiles)?;
         push("als_norms", dtype, &wide, &[Slot::Solution, Slot::ColumnSums], column_groups)?;
         let slots = [Slot::Solution, Slot::ColumnSums, Slot::Factors(0)];
         push("als_normalize", dtype, &wide, &slots, column_groups)?;
-        push("als_columns", dtype, &wide, &[Slot::G(0), Slot::Factors(0), Slot::ColumnSums], column_groups)?;
+        push("als_columns", sums, &wide, &[Slot::G(0), Slot::Factors(0), Slot::ColumnSums], column_groups)?;
         push("als_gram", dtype, &[tile_const], &[Slot::Factors(0), Slot::GramPieces], tiles * gram_pieces)?;
         let outputs = (tiles * tile * tile).div_ceil(32);
         push("als_gram_sum", dtype, &[tile_const], &[Slot::GramPieces, Slot::State], outputs)?;
