@@ -353,6 +353,51 @@ mod tests {
         assert_eq!(error, expected);
     }
 
+    /// Every kernel that FUSED chooses by rank and layout, against the definition: the bound of f64, though data are f32.
+    #[test]
+    fn wide_sums_are_within_the_bound_of_f64() {
+        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
+        if !gpu.caps().f64 {
+            return println!("skipped: no f64");
+        }
+        let mut kernels = std::collections::BTreeSet::new();
+        for (dims, rank) in [([12, 8, 16], 3), ([9, 7, 5], 3), ([20, 9, 12], 12), ([30, 25, 21], 20), ([40, 6, 36], 33)]
+        {
+            let mut at = 0u64;
+            let mut next = || {
+                at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (at >> 40) as f32 / 16777216.0 - 0.5
+            };
+            let x = ndarray::Array3::from_shape_simple_fn(dims, &mut next);
+            let factors = dims.map(|rows| Array2::from_shape_simple_fn((rows, rank), &mut next));
+            let plans =
+                [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &PlanOptions::default(), gpu.caps()).unwrap());
+            let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
+            let xd = gpu.upload_tensor(x.view()).unwrap();
+            let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+            let exact = factors.each_ref().map(|f| f.mapv(f64::from));
+            let views = exact.each_ref().map(|f| f.view());
+            let x = x.mapv(f64::from).into_dyn();
+            for mode in 0..3 {
+                assert!(steps.can_widen(mode).unwrap());
+                steps.submit_mttkrp(mode, Kernels::Wide).unwrap();
+                let mut g = Array2::zeros((dims[mode], rank));
+                gpu.inner.read(&steps.modes[mode].wide.as_ref().unwrap().g, g.view_mut()).unwrap();
+                let plan = plans[mode].wide(gpu.caps()).unwrap();
+                kernels.extend(plan.dispatches().iter().map(|d| d.spec.shader));
+                let expected = crate::reference::mttkrp_reference(x.view(), None, &views, mode);
+                let scale = crate::reference::mttkrp_scale(x.view(), None, &views, mode);
+                let terms = plan.chain() as usize + x.len() / dims[mode] + 2 * 4;
+                for ((g, e), s) in g.iter().zip(&expected).zip(&scale) {
+                    let bound = terms as f64 * f64::EPSILON * s;
+                    assert!((g - e).abs() <= bound, "{dims:?} R {rank} mode {mode}: {g} and {e}, bound {bound:e}");
+                }
+            }
+        }
+        let all = ["fused_cols", "fused_rows", "fused_small_cols", "fused_small_rows", "fused_stream_rows"];
+        assert!(all.iter().all(|name| kernels.contains(name)), "{kernels:?}");
+    }
+
     /// As if the device had f16 matrix units: the magnitudes that an update reports and the scales that it writes are those
     /// that an upload of the same factors would have.
     #[test]
