@@ -133,6 +133,15 @@ impl UpdatePlan {
     }
 
     /// The dispatches in order.
+    ///
+    /// ```
+    /// use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions, Slot, UpdatePlan};
+    /// let mut caps = DeviceCaps::webgpu_minimum("any GPU");
+    /// caps.f64 = true;
+    /// let mttkrp = MttkrpPlan::new(&[30, 20, 10], 1, 7, &PlanOptions::default(), &caps).unwrap();
+    /// let update = UpdatePlan::new(&mttkrp, &caps).unwrap();
+    /// assert_eq!(update.dispatches()[0].slots, [Slot::G(0), Slot::Root, Slot::Product]);
+    /// ```
     pub fn dispatches(&self) -> &[Dispatch] {
         &self.dispatches
     }
@@ -152,6 +161,14 @@ impl UpdatePlan {
 
     /// Numbers of [`Slot::State`] that a mode has: its gram (`R x R`, both halves), then R norms, R inner products, R
     /// largest and R mean magnitudes.
+    ///
+    /// ```
+    /// use polyad::plan::{DeviceCaps, MttkrpPlan, PlanOptions, UpdatePlan};
+    /// let mut caps = DeviceCaps::webgpu_minimum("any GPU");
+    /// caps.f64 = true;
+    /// let mttkrp = MttkrpPlan::new(&[30, 20, 10], 1, 7, &PlanOptions::default(), &caps).unwrap();
+    /// assert_eq!(UpdatePlan::new(&mttkrp, &caps).unwrap().segment(), 7 * 7 + 4 * 7);
+    /// ```
     pub fn segment(&self) -> usize {
         self.segment
     }
