@@ -1,6 +1,6 @@
 //! fused_cols - register tiles, last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
-//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
 //! With       fused_params, fused_place, fused_operand, fused_load_cols
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs

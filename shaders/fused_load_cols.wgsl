@@ -10,11 +10,11 @@
 fn load(row: u32, q: u32, origin: u32) -> Vec {
     let at = origin + select(min(q, p.run - 1u), q, SNUG == 1u) * p.rows;
     if VEC == 4u {
-        return x4[(at + min(row, p.rows - 4u)) / 4u];
+        return Vec(x4[(at + min(row, p.rows - 4u)) / 4u]);
     }
     var value = Vec(0);
     for (var e = 0u; e < 4u; e++) { // @unroll
-        value[e] = x1[at + min(row + e, p.rows - 1u)];
+        value[e] = Real(x1[at + min(row + e, p.rows - 1u)]);
     }
     return value;
 }

@@ -12,7 +12,7 @@ fn operand(q: u32, c: u32, before: Vec) -> Vec {
         return Vec(0);
     }
     if RUNS == 1u {
-        return before * factors[(p.last_row0 + q) * p.stride4 + c];
+        return before * Vec(factors[(p.last_row0 + q) * p.stride4 + c]);
     }
     var value = before;
     var rest = q;
@@ -24,7 +24,7 @@ fn operand(q: u32, c: u32, before: Vec) -> Vec {
             rest = rest / dim;
             i -= rest * dim;
         }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        value *= Vec(factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c]);
     }
     return value;
 }

@@ -6,6 +6,8 @@
 //! Order      -
 //! Twin       -
 //! Reference  -
+alias Stored = f32; // @spec f32|f64
+
 struct FusedParams {
     rows: u32,
     right: u32,
@@ -32,6 +34,6 @@ struct FusedParams {
 }
 
 @group(0) @binding(0) var<uniform> p: FusedParams;
-@group(0) @binding(1) var<storage, read> x4: array<Vec>;
-@group(0) @binding(2) var<storage, read> x1: array<Real>;
-@group(0) @binding(3) var<storage, read> factors: array<Vec>;
+@group(0) @binding(1) var<storage, read> x4: array<vec4<Stored>>;
+@group(0) @binding(2) var<storage, read> x1: array<Stored>;
+@group(0) @binding(3) var<storage, read> factors: array<vec4<Stored>>;

@@ -41,10 +41,10 @@ fn before_run(place: ptr<function, Place>, c: u32) -> Vec {
     var value = Vec(1);
     // Columns are brought near 1 before products are formed, which keeps them in the range of f16 afterwards.
     for (var has = 0u; has < SCALED; has++) { // @unroll
-        value = factors[p.scale_row * p.stride4 + c];
+        value = Vec(factors[p.scale_row * p.stride4 + c]);
     }
     for (var s = 0u; s < REST; s++) { // @unroll
-        value *= factors[(*place).at[s] + c];
+        value *= Vec(factors[(*place).at[s] + c]);
     }
     return value;
 }

@@ -1,6 +1,6 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
-//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
 //! With       fused_params, fused_place, fused_operand, fused_start
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
@@ -34,17 +34,17 @@ fn load(i: u32, q0: u32, lane: u32, origin: u32) -> Vec {
     if VEC == 4u {
         let at = select(min(q0 + lane * 4u, p.run - 4u), q0 + lane * 4u, SNUG == 1u);
         if RUNS == 1u {
-            return x4[(origin + at + i * p.right) / 4u];
+            return Vec(x4[(origin + at + i * p.right) / 4u]);
         }
-        return x4[(start(at) + i * p.right) / 4u];
+        return Vec(x4[(start(at) + i * p.right) / 4u]);
     }
     var value = Vec(0);
     for (var e = 0u; e < 4u; e++) { // @unroll
         let at = select(min(q0 + e * KL + lane, p.run - 1u), q0 + e * KL + lane, SNUG == 1u);
         if RUNS == 1u {
-            value[e] = x1[origin + at + i * p.right];
+            value[e] = Real(x1[origin + at + i * p.right]);
         } else {
-            value[e] = x1[start(at) + i * p.right];
+            value[e] = Real(x1[start(at) + i * p.right]);
         }
     }
     return value;

@@ -1,6 +1,6 @@
 //! fused_stream_rows - ranks up to 4, every mode but the last, whole vec4s: X is read once at the speed of memory, nothing is staged.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
-//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Real [entries / 4] | 2 x1 read Real, the same buffer | 3 factors read vec4 Real [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
+//! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
 //! With       fused_params, fused_place, fused_start
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
 //! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4)          src/plan/fused.rs
@@ -34,7 +34,7 @@ fn prefix(q: u32, c: u32) -> Vec {
             rest = rest / dim;
             i -= rest * dim;
         }
-        value *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+        value *= Vec(factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c]);
     }
     return value;
 }
@@ -75,11 +75,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         }
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
-            value[m] = x4[(corner + row_at[m]) / 4u];
+            value[m] = Vec(x4[(corner + row_at[m]) / 4u]);
         }
         for (var e = 0u; e < 4u; e++) { // @unroll
             // Four neighbours differ in the last index only.
-            let b = before * factors[(p.last_row0 + last + e) * p.stride4 + c];
+            let b = before * Vec(factors[(p.last_row0 + last + e) * p.stride4 + c]);
             for (var m = 0u; m < TM; m++) { // @unroll
                 acc[m] += value[m][e] * b;
             }

@@ -1,12 +1,13 @@
 //! reduce_partials - adds the pieces of a split reduction in a fixed order, and the weights with it.
 //! Computes   G[g_row0 + i, column0 + r] (+)= unscale * scale[r] * sum_piece partial[piece, i, r]
-//! Bindings   0 p uniform ReduceParams | 1 partial read vec4 Real [pieces, partial_rows, partial_stride4] | 2 factors read vec4 Real, row scale_row is scale | 3 g read_write vec4 Real [I_n, stride4]
+//! Bindings   0 p uniform ReduceParams | 1 partial read vec4 Real [pieces, partial_rows, partial_stride4] | 2 factors read vec4 Stored, row scale_row is scale | 3 g read_write vec4 Real [I_n, stride4]
 //! Spec       LANES invocations that share the pieces of one output, OUTPUTS vec4s of a workgroup
 //! Grid       (rows * columns4 / OUTPUTS, folded over y, 1)          src/plan/fused.rs
 //! Order      every LANES-th piece in a chain, then lanes in a chain, then one addition per slab: repeatable
 //! Twin       -
 //! Reference  -
 alias Real = f32; // @spec f32|f64
+alias Stored = f32; // @spec f32|f64
 alias Vec = vec4<Real>;
 const LANES: u32 = 8u; // @spec
 const OUTPUTS: u32 = 32u; // @spec
@@ -29,7 +30,7 @@ struct ReduceParams {
 
 @group(0) @binding(0) var<uniform> p: ReduceParams;
 @group(0) @binding(1) var<storage, read> partial: array<Vec>;
-@group(0) @binding(2) var<storage, read> factors: array<Vec>;
+@group(0) @binding(2) var<storage, read> factors: array<vec4<Stored>>;
 @group(0) @binding(3) var<storage, read_write> g: array<Vec>;
 
 var<workgroup> sums: array<Vec, WG>; // (LANES, OUTPUTS)
@@ -58,7 +59,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     if li < OUTPUTS && inside {
         let column = p.column0 / 4u + c;
         let out = (p.g_row0 + i) * p.stride4 + column;
-        var value = (sum * Real(p.unscale)) * factors[p.scale_row * p.stride4 + column];
+        var value = (sum * Real(p.unscale)) * Vec(factors[p.scale_row * p.stride4 + column]);
         if p.add == 1u {
             value += g[out];
         }

@@ -1,5 +1,6 @@
 //! What CP-ALS asks of a device. Static dispatch; the GPU and the CPU implement it.
 
+use crate::als::{AlsSteps, HostSteps};
 use crate::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
 use crate::{Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
@@ -76,6 +77,25 @@ pub trait Backend {
         u: &Self::Factors<T>,
         g: ArrayViewMut2<'_, T>,
     ) -> Result<MttkrpTime>;
+
+    /// The steps of CP-ALS on a tensor, from these factors (`I_n x R` each), for [`cp_als`](crate::cp_als), which calls
+    /// them; `data` is the tensor on the host. By default every MTTKRP comes back to the host, which solves and uploads the new factor. A device that can do
+    /// better keeps the factors.
+    ///
+    /// # Errors
+    /// As for [`upload_factors`](Self::upload_factors).
+    fn als_steps<'a, 'x: 'a, T: Real>(
+        &'a self,
+        plans: &'a [MttkrpPlan],
+        x: &'a Self::Tensor<'x, T>,
+        data: ArrayViewD<'a, T>,
+        factors: Vec<Array2<T>>,
+    ) -> Result<Box<dyn AlsSteps<T> + 'a>>
+    where
+        Self: Sized,
+    {
+        Ok(Box::new(HostSteps::new(self, plans, x, data, factors, "on the host".into())?))
+    }
 
     /// One MTTKRP with unit weights and default options: uploads, plans, runs.
     ///

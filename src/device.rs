@@ -1,10 +1,11 @@
 //! A device chosen at run time: the CPU or a GPU.
 
+use crate::als::AlsSteps;
 use crate::plan::{DeviceCaps, MttkrpPlan};
 use crate::{Backend, Cpu, CpuFactors, Dtype, MttkrpTime, Real, Result, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Gpu, GpuFactors, GpuTensor};
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Dimension, IxDyn};
+use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, CowArray, Dimension, IxDyn};
 
 /// The CPU or a GPU behind one type, for programs that choose at run time.
 ///
@@ -162,6 +163,22 @@ impl Backend for Device {
             (Self::Gpu(d), DeviceTensor::Gpu(x), DeviceFactors::Gpu(u)) => d.mttkrp_into(plan, x, u, g),
             #[cfg(feature = "gpu")]
             _ => Err(other_device("the tensor or the factors")),
+        }
+    }
+
+    fn als_steps<'a, 'x: 'a, T: Real>(
+        &'a self,
+        plans: &'a [MttkrpPlan],
+        x: &'a Self::Tensor<'x, T>,
+        data: ArrayViewD<'a, T>,
+        factors: Vec<Array2<T>>,
+    ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
+        match (self, x) {
+            (Self::Cpu(d), DeviceTensor::Cpu(x)) => d.als_steps(plans, x, data, factors),
+            #[cfg(feature = "gpu")]
+            (Self::Gpu(d), DeviceTensor::Gpu(x)) => d.als_steps(plans, x, data, factors),
+            #[cfg(feature = "gpu")]
+            _ => Err(other_device("the tensor")),
         }
     }
 }

@@ -14,7 +14,7 @@ use ndarray::{Array1, Array2, ArrayD, ArrayView2};
 use polyad::plan::{
     Method, MttkrpPlan, PlanOptions, Precision, Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning,
 };
-use polyad::{Backend, Gpu};
+use polyad::{Backend, CpAlsOptions, Cpu, Gpu, cp_als};
 
 /// An adapter with matrix units, or `None` after saying that there is none.
 fn matrix_gpu() -> Option<Gpu> {
@@ -163,4 +163,28 @@ fn a_range_too_wide_falls_back() {
     problem.factors[2].column_mut(4).mapv_inplace(|v| v * 1e-12);
     problem.factors[2][[5, 4]] = 1.0;
     assert!(problem.share(&gpu, 1, Precision::Float32).0 <= 1.0);
+}
+
+/// A sweep of CP-ALS keeps the factors on the device, where the scales for f16 have to follow them.
+#[test]
+fn a_sweep_on_the_device_scales_as_the_host_does() {
+    let Some(gpu) = matrix_gpu() else { return };
+    if !gpu.caps().f64 {
+        return;
+    }
+    let x: ArrayD<f32> = Numbers::new(5).tensor(&[40, 24, 32]).mapv(|v: f32| v.abs());
+    let options = CpAlsOptions::new(10).max_sweeps(2).fit_tolerance(0.0);
+    let device = cp_als(&gpu, x.view(), &options).unwrap();
+    assert_eq!((&device.algebra[..], device.warnings.len()), ("on the device, in f64", 0));
+    let cpu = cp_als(&Cpu::new(), x.view(), &options).unwrap();
+    for (a, b) in device.fits.iter().zip(&cpu.fits) {
+        assert!((a - b).abs() < 1e-5, "{:?} and {:?}", device.fits, cpu.fits);
+    }
+    // A slice far smaller than the others: f16 will not do, for any mode's MTTKRP.
+    let mut wide = x.clone();
+    wide.index_axis_mut(ndarray::Axis(0), 3).mapv_inplace(|v| v * 1e-12);
+    let device = cp_als(&gpu, wide.view(), &options).unwrap();
+    assert!(device.warnings.iter().any(|w| w.contains("f16")), "{:?}", device.warnings);
+    let cpu = cp_als(&Cpu::new(), wide.view(), &options).unwrap();
+    assert!((device.fit - cpu.fit).abs() < 1e-5, "{} and {}", device.fit, cpu.fit);
 }

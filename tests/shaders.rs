@@ -5,7 +5,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use polyad::Dtype;
 use polyad::plan::{
     AtomicAdd, DeviceCaps, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan,
-    MultiplySumParams, PlanOptions, ReduceParams,
+    MultiplySumParams, PlanOptions, ReduceParams, UpdateParams, UpdatePlan,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -150,6 +150,7 @@ fn parameter_blocks_match() {
         ("fused_coop_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
         ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
+        ("als_product", "UpdateParams", size_of::<UpdateParams>()),
     ];
     for (file, name, size) in sizes {
         assert_eq!(struct_size(&parse(file, &files), name), size, "{file}: {name}");
@@ -179,6 +180,7 @@ fn every_kernel_of_a_plan_is_valid() {
     devices[1].f64 = true;
     let mut matrix = DeviceCaps::webgpu_minimum("matrix units");
     matrix.f16_matrix_units = true;
+    (matrix.f64, matrix.u64_atomics) = (true, true);
     matrix.subgroup_size = 32;
     matrix.max_workgroup_memory = 49152;
     devices.push(matrix);
@@ -190,7 +192,9 @@ fn every_kernel_of_a_plan_is_valid() {
                     for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {
                         let options = PlanOptions::default().method(method).dtype(dtype);
                         let plan = MttkrpPlan::new(dims, mode, rank, &options, caps).unwrap();
-                        for dispatch in plan.dispatches() {
+                        let update = caps.f64.then(|| UpdatePlan::new(&plan, caps).unwrap());
+                        let update = update.iter().flat_map(|update| update.dispatches());
+                        for dispatch in plan.dispatches().iter().chain(update) {
                             specs.insert(dispatch.spec.to_string(), dispatch.spec.clone());
                         }
                     }

@@ -38,14 +38,12 @@ pub struct SweepRow<'a> {
     pub resolved: &'a str,
     pub sweeps: usize,
     pub seconds: f64,
-    pub mttkrp: f64,
-    pub gram: f64,
-    pub solve: f64,
-    pub rest: f64,
+    /// MTTKRP and algebra on the device; grams, solve, fit, transfer and wait on the host.
+    pub parts: [f64; 7],
 }
 
 const COLUMNS: &str = "device,case,dims,dtype,precision,method,resolved,rank,mode,seconds,tflops,gbs,roofline_share,\
-                       error,scratch_bytes,runs,read_gbs,fma_tflops,mttkrp_s,gram_s,solve_s,rest_s";
+                       error,scratch_bytes,runs,read_gbs,fma_tflops,mttkrp_s,algebra_s,gram_s,solve_s,fit_s,transfer_s,wait_s";
 
 impl Report {
     pub fn head(&self) {
@@ -80,27 +78,22 @@ impl Report {
         let Row { rank, mode, method, resolved, seconds, runs, error, scratch } = row;
         let share = share.map_or(String::new(), |share| format!("{share:.4}"));
         self.write(&format!(
-            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.4e},{gbs:.4e},{share},{error:.3e},{scratch},{runs},{},,,,",
+            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.4e},{gbs:.4e},{share},{error:.3e},{scratch},{runs},{},,,,,,,",
             self.limits()
         ))
     }
 
     pub fn sweep(&self, row: &SweepRow) -> Result<(), AnyError> {
-        let SweepRow { rank, method, resolved, sweeps, seconds, mttkrp, gram, solve, rest } = row;
-        let ms = |seconds: &f64| format!("{:.3}", 1e3 * seconds);
+        let SweepRow { rank, method, resolved, sweeps, seconds, parts } = row;
+        let [mttkrp, algebra, gram, solve, fit, transfer, wait] = parts.map(|part| format!("{:.3}", 1e3 * part));
+        let beside = 100.0 * (1.0 - parts[0] / seconds);
         println!(
-            "{rank:>5} sweep {resolved:>11} {:>11} ms = mttkrp {} + gram {} + solve {} + rest {} (median of {} sweeps)",
-            ms(seconds),
-            ms(mttkrp),
-            ms(gram),
-            ms(solve),
-            ms(rest),
-            sweeps
+            "{rank:>5} sweep {resolved:>11} {:>11.3} ms, {beside:.1} % beside MTTKRP (median of {sweeps}); device: mttkrp \
+             {mttkrp}, algebra {algebra}; host: grams {gram}, solve {solve}, fit {fit}, transfer {transfer}, wait {wait}",
+            1e3 * seconds,
         );
-        self.write(&format!(
-            "{method},{resolved},{rank},sweep,{seconds:e},,,,,,{sweeps},{},{mttkrp:e},{gram:e},{solve:e},{rest:e}",
-            self.limits()
-        ))
+        let parts = parts.map(|part| format!("{part:e}")).join(",");
+        self.write(&format!("{method},{resolved},{rank},sweep,{seconds:e},,,,,,{sweeps},{},{parts}", self.limits()))
     }
 
     fn limits(&self) -> String {

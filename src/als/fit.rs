@@ -7,8 +7,8 @@ use rayon::prelude::*;
 /// Entries summed by one task. Fixed, so that the sum does not depend on the number of threads.
 const BLOCK: usize = 1 << 16;
 
-/// The Frobenius norm, after a check that every entry is finite.
-pub(super) fn norm<T: Real>(x: ArrayViewD<'_, T>) -> Result<f64> {
+/// The Frobenius norm and the largest magnitude, after a check that every entry is finite.
+pub(super) fn norm<T: Real>(x: ArrayViewD<'_, T>) -> Result<(f64, f64)> {
     let largest = blocks(&x, |block| {
         block.fold(0.0, |largest: f64, v| if v.is_finite() { largest.max(v.abs()) } else { f64::INFINITY })
     });
@@ -20,7 +20,7 @@ pub(super) fn norm<T: Real>(x: ArrayViewD<'_, T>) -> Result<f64> {
         return Err(Error::NonFinite { what: "the tensor".into(), index, value });
     }
     if largest == 0.0 {
-        return Ok(0.0);
+        return Ok((0.0, 0.0));
     }
     // A power of two, so that scaling is exact, within what f64 can invert.
     let scale = (-largest.log2().floor().clamp(-1000.0, 1000.0)).exp2();
@@ -29,7 +29,7 @@ pub(super) fn norm<T: Real>(x: ArrayViewD<'_, T>) -> Result<f64> {
     if !norm.is_finite() {
         return Err(Error::Overflow { what: "the norm of the tensor".into(), dtype: "f64", index: vec![] });
     }
-    Ok(norm)
+    Ok((norm, largest))
 }
 
 /// `work` on blocks of the entries, in parallel where they are contiguous (in any order of the modes).
@@ -41,28 +41,30 @@ fn blocks<T: Real>(x: &ArrayViewD<'_, T>, work: impl Fn(&mut dyn Iterator<Item =
 }
 
 /// `1 - |X - Xhat| / |X|` with `|X - Xhat|^2 = |X|^2 - 2 <X, Xhat> + |Xhat|^2`, where
-/// `<X, Xhat> = sum_ir g[i, r] a[i, r] weights[r]` (g: MTTKRP with unit weights of the mode whose factor is a) and
-/// `|Xhat|^2 = weights^T h weights` (h: Hadamard product of all grams).
+/// `<X, Xhat> = sum_r inner[r] weights[r]` (inner: `sum_i g[i, r] a[i, r]`, g the MTTKRP with unit weights of the mode
+/// whose factor is a) and `|Xhat|^2 = weights^T h weights` (h: Hadamard product of all grams, in two parts).
 ///
 /// Everything is taken relative to `|X|`, so that nothing overflows that need not. Rounding may leave a square just
-/// below 0, which counts as 0: near a perfect fit only about half of the digits of `1 - fit` mean anything. For X = 0
+/// below 0, which counts as 0: near a perfect fit only about half of the digits of the inner product's type mean anything in
+/// `1 - fit`. For X = 0
 /// the fit is 1 if the model is zero too, else 0.
-pub(super) fn fit<T: Real>(
+pub(super) fn fit(
     norm: f64,
-    g: ArrayView2<'_, T>,
-    a: ArrayView2<'_, T>,
+    inner: ArrayView1<'_, f64>,
     weights: ArrayView1<'_, f64>,
-    h: ArrayView2<'_, f64>,
+    h: [ArrayView2<'_, f64>; 2],
 ) -> Result<f64> {
     if norm == 0.0 {
         return Ok(if weights.iter().all(|&w| w == 0.0) { 1.0 } else { 0.0 });
     }
     let weights = weights.mapv(|w| w / norm);
-    let mut inner = 0.0;
-    for (g, a) in g.rows().into_iter().zip(a.rows()) {
-        Zip::from(g).and(a).and(&weights).for_each(|g, a, w| inner += g.f64() / norm * a.f64() * w);
+    let inner: f64 = inner.iter().zip(&weights).map(|(inner, w)| inner / norm * w).sum();
+    let mut model = 0.0;
+    for ((v, gram), w) in h[0].rows().into_iter().zip(h[1].rows()).zip(&weights) {
+        let mut row = 0.0;
+        Zip::from(v).and(gram).and(&weights).for_each(|v, gram, w| row += v * gram * w);
+        model += w * row;
     }
-    let model = weights.dot(&h.dot(&weights));
     let square = 1.0 - 2.0 * inner + model;
     if !square.is_finite() {
         let reason = format!("the model's norm relative to the tensor's is {}", model.sqrt());

@@ -39,6 +39,14 @@ pub(super) fn start<T: Real>(x: ArrayViewD<'_, T>, shape: &Shape, options: &CpAl
                 let (value, requirement) = (model.rank().to_string(), format!("the rank asked for is {rank}"));
                 return Err(Error::Option { name: "rank of the initial model", value, requirement });
             }
+            // Zero factors stay zero but for the first, which is replaced by what the others allow.
+            let zero = |f: &Array2<f64>| f.iter().all(|&v| v == 0.0);
+            let first = usize::from(shape.order() > 1);
+            if let Some(mode) = (first..shape.order()).find(|&m| zero(&model.factors()[m])) {
+                let value = format!("a model whose factor {mode} is zero");
+                let requirement = "every update would be zero: start from something else".into();
+                return Err(Error::Option { name: "init", value, requirement });
+            }
             model.factors().to_vec()
         }
     };

@@ -3,6 +3,8 @@
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
 use faer::linalg::solvers::{Llt, SelfAdjointEigen, Solve};
+#[cfg(feature = "gpu")]
+use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::{Accum, Mat, Par, Side};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
@@ -22,64 +24,136 @@ pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize
     others.fold(Array2::ones((rank, rank)), |v, (_, gram)| v * gram)
 }
 
-/// A solution of A V = G.
-pub(super) struct Solution {
-    pub a: Array2<f64>,
-    /// V was singular to the precision of G's dtype.
-    pub deficient: bool,
-}
-
-/// Solves A V = G, V symmetric and positive semidefinite with a diagonal of about ones (or zeros: columns that became
-/// zero). `mode` is for messages.
+/// The normal equations A V = G of a mode, V symmetric and positive semidefinite with a diagonal of about ones (or
+/// zeros: columns that became zero), ready to be solved.
 ///
 /// By Cholesky, V = L L^T, where all pivots are above the cutoff: `min L_rr^2 > R eps max L_rr^2`. Otherwise, or if
 /// Cholesky fails, by the pseudo-inverse from the eigenvalues of V: those up to `R eps lambda_max` count as zero, which
-/// gives the smallest of the least-squares solutions. eps is that of T and not of f64, because G is known to no more
-/// than that: an error of eps |X| in G along an eigenvector with eigenvalue l becomes eps |X| / sqrt(l) in the model.
-pub(super) fn solve<T: Real>(v: &Array2<f64>, g: ArrayView2<'_, T>, mode: usize) -> Result<Solution> {
-    if let Some(((i, r), _)) = g.indexed_iter().find(|(_, v)| !v.is_finite()) {
-        let what = format!("MTTKRP of mode {mode}");
-        return Err(Error::Overflow { what, dtype: T::DTYPE.name(), index: vec![i, r] });
-    }
-    let failed = |reason: &str| Error::Linalg {
-        what: "the normal equations",
-        reason: format!("mode {mode}, rank {}: {reason}", v.nrows()),
-    };
-    if v.iter().any(|v| !v.is_finite()) {
-        return Err(failed("the product of the grams is not finite"));
-    }
-    let (rows, rank) = g.dim();
-    let eps = <T as num_traits::Float>::epsilon().f64();
-    let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-    let right = || Mat::from_fn(rank, rows, |r, i| g[[i, r]].f64());
-    let array = |a: &Mat<f64>| Array2::from_shape_fn((rows, rank), |(i, r)| a[(r, i)]);
+/// gives the smallest of the least-squares solutions. eps is that of G's type and not of f64, because G is known to no
+/// more than that: an error of eps |X| in G along an eigenvector with eigenvalue l becomes eps |X| / sqrt(l) in the model.
+pub struct NormalEquations {
+    factored: Factored,
+}
 
-    if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
-        let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
-        let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
-        if least > rank as f64 * eps * most {
-            let mut a = right();
-            llt.solve_in_place(a.as_mut());
-            let a = array(&a);
-            if a.iter().all(|a| a.is_finite()) {
-                return Ok(Solution { a, deficient: false });
+enum Factored {
+    Cholesky(Llt<f64>),
+    /// Eigenvectors, and the inverses of the eigenvalues that count.
+    Spectral(Mat<f64>, Vec<f64>),
+}
+
+fn failed(mode: usize, rank: usize, reason: &str) -> Error {
+    Error::Linalg { what: "the normal equations", reason: format!("mode {mode}, rank {rank}: {reason}") }
+}
+
+impl NormalEquations {
+    /// Factors V for a G that is known to `eps`. `mode` is for messages.
+    pub(crate) fn new(v: &Array2<f64>, eps: f64, mode: usize) -> Result<Self> {
+        let rank = v.nrows();
+        if v.iter().any(|v| !v.is_finite()) {
+            return Err(failed(mode, rank, "the product of the grams is not finite"));
+        }
+        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
+        if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
+            let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
+            let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
+            if least > rank as f64 * eps * most {
+                return Ok(Self { factored: Factored::Cholesky(llt) });
             }
         }
+        let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
+        let eigen = eigen.map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
+        let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
+        let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
+        let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
+        Ok(Self { factored: Factored::Spectral(eigen.U().to_owned(), inverse) })
     }
 
-    let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
-    let eigen = eigen.map_err(|_| failed("the eigenvalues did not converge"))?;
-    let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
-    let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
-    let mut a = eigen.U().transpose() * right();
-    for (r, &l) in lambda.iter().enumerate() {
-        a.row_mut(r).iter_mut().for_each(|a| *a = if l > cutoff { *a / l } else { 0.0 });
+    /// V was singular to the precision of G's dtype.
+    pub(super) fn deficient(&self) -> bool {
+        matches!(self.factored, Factored::Spectral(..))
     }
-    let a = array(&(eigen.U() * a));
-    if a.iter().any(|a| !a.is_finite()) {
-        return Err(failed("the solution is not finite"));
+
+    /// About the condition of V: its largest row sum times the 2-norm of its inverse, from a few steps of inverse
+    /// iteration. Infinite where V was singular.
+    pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
+        let Factored::Cholesky(llt) = &self.factored else { return f64::INFINITY };
+        let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
+        // From a vector that is orthogonal to nothing in particular.
+        let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let mut x = Mat::from_fn(v.nrows(), 1, |r, _| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0));
+        let mut smallest = 0.0;
+        for _ in 0..3 {
+            x /= x.norm_l2();
+            llt.solve_in_place(x.as_mut());
+            smallest = x.norm_l2();
+        }
+        largest * smallest
     }
-    Ok(Solution { a, deficient: true })
+
+    /// A from G, `I x R`.
+    pub(super) fn solve<T: Real>(&self, g: ArrayView2<'_, T>, mode: usize) -> Result<Array2<f64>> {
+        let (rows, rank) = g.dim();
+        if let Some(error) = overflow(g, mode) {
+            return Err(error);
+        }
+        let mut a = Mat::from_fn(rank, rows, |r, i| g[[i, r]].f64());
+        match &self.factored {
+            Factored::Cholesky(llt) => llt.solve_in_place(a.as_mut()),
+            Factored::Spectral(vectors, inverse) => {
+                a = vectors.transpose() * a;
+                for (r, inverse) in inverse.iter().enumerate() {
+                    a.row_mut(r).iter_mut().for_each(|a| *a = if *inverse == 0.0 { 0.0 } else { *a * inverse });
+                }
+                a = vectors * a;
+            }
+        }
+        let a = Array2::from_shape_fn((rows, rank), |(i, r)| a[(r, i)]);
+        if a.iter().any(|a| !a.is_finite()) {
+            return Err(failed(mode, rank, "the solution is not finite"));
+        }
+        Ok(a)
+    }
+
+    /// A root F of the inverse, `V^-1 = F F^T`, row-major with rows of `stride`: `A = (G F) F^T` is two products, which a
+    /// GPU does well, where a triangular solve is not.
+    ///
+    /// `F = L^-T`, or `U_+ lambda_+^(-1/2)` from the eigenvalues that count. Two products with a root, and not one with
+    /// `V^-1`: G F is X unfolded times an orthonormal basis of the Khatri-Rao product's columns, so nothing in it is larger
+    /// than `|X|`, and rounding comes to `eps64 sqrt(cond V) |X|` in the model. That is what the triangular solves make,
+    /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn root(&self, stride: usize) -> Vec<f64> {
+        let rank = match &self.factored {
+            Factored::Cholesky(llt) => llt.L().nrows(),
+            Factored::Spectral(vectors, _) => vectors.nrows(),
+        };
+        let mut root = vec![0.0; rank * stride];
+        match &self.factored {
+            Factored::Cholesky(llt) => {
+                let mut inverse = Mat::<f64>::zeros(rank, rank);
+                invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
+                for (row, out) in root.chunks_mut(stride).enumerate() {
+                    // A column of the inverse is a row of its transpose.
+                    let column = inverse.col(row).iter().enumerate().skip(row);
+                    column.for_each(|(c, &v)| out[c] = v);
+                }
+            }
+            Factored::Spectral(vectors, inverse) => {
+                for (c, inverse) in inverse.iter().enumerate() {
+                    for (row, &v) in vectors.col(c).iter().enumerate() {
+                        root[row * stride + c] = v * inverse.sqrt();
+                    }
+                }
+            }
+        }
+        root
+    }
+}
+
+/// The first entry of an MTTKRP that is not finite, as an error.
+pub(crate) fn overflow<T: Real>(g: ArrayView2<'_, T>, mode: usize) -> Option<Error> {
+    let ((i, r), _) = g.indexed_iter().find(|(_, v)| !v.is_finite())?;
+    Some(Error::Overflow { what: format!("MTTKRP of mode {mode}"), dtype: T::DTYPE.name(), index: vec![i, r] })
 }
 
 /// The 2-norms of the columns, and the columns divided by them. Columns of zeros stay, with norm 0.

@@ -139,6 +139,8 @@ pub struct Sweep {
     pub fit_change: Option<f64>,
     /// Seconds since the start.
     pub seconds: f64,
+    /// What they were spent on, `total` left at 0.
+    pub parts: Seconds,
 }
 
 /// Why CP-ALS ended.
@@ -170,6 +172,9 @@ impl Stop {
 
 /// Seconds spent in each part of CP-ALS.
 ///
+/// Where the device does the dense part too ([`CpAlsResult::algebra`]), `mttkrp` and `algebra` are its own time, and
+/// `gram`, `solve`, `fit` and `transfer` what the host does meanwhile, so all of them may add up to more than `total`.
+///
 /// ```
 /// assert_eq!(polyad::Seconds::default().total, 0.0);
 /// ```
@@ -179,16 +184,34 @@ impl Stop {
 pub struct Seconds {
     /// MTTKRP kernels.
     pub mttkrp: f64,
-    /// Grams and their Hadamard products.
+    /// Solutions, norms and grams on the device; 0 where the host does them.
+    pub algebra: f64,
+    /// Grams and their Hadamard products on the host.
     pub gram: f64,
-    /// Normal equations and normalisation.
+    /// Normal equations on the host: factored and, where the host does the dense part, solved and normalised.
     pub solve: f64,
     /// The fit and the norm of X.
     pub fit: f64,
     /// Tensor and factors to the device, results back.
     pub transfer: f64,
+    /// The host waiting for the device, where the device does the dense part; 0 elsewhere.
+    pub wait: f64,
     /// All of it, the start (init) and checks included.
     pub total: f64,
+}
+
+impl Seconds {
+    /// Adds part by part.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.mttkrp += other.mttkrp;
+        self.algebra += other.algebra;
+        self.gram += other.gram;
+        self.solve += other.solve;
+        self.fit += other.fit;
+        self.transfer += other.transfer;
+        self.wait += other.wait;
+        self.total += other.total;
+    }
 }
 
 /// What CP-ALS found.
@@ -219,6 +242,8 @@ pub struct CpAlsResult<T> {
     pub method: Method,
     /// Name of the device.
     pub device: String,
+    /// Where the solutions, norms and grams were done, and why there.
+    pub algebra: String,
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
 }

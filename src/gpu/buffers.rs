@@ -181,7 +181,7 @@ impl Inner {
         let mut buffers = Vec::with_capacity(columns.len() - 1);
         for (block, ends) in columns.windows(2).enumerate() {
             let bytes = (factor_rows(&shape) * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
-            let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
+            let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
             buffers.push(create_buffer(&self.device, &format!("factors.{block}"), bytes, usage)?);
         }
         let weights = weights.map_or_else(|| vec![T::one(); rank], |w| w.to_vec());

@@ -8,6 +8,7 @@ mod range;
 mod record;
 mod scope;
 mod shader;
+mod steps;
 mod timing;
 mod tune;
 mod tuning_file;
@@ -17,9 +18,10 @@ pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
 pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
 pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
-use crate::plan::{DeviceCaps, MttkrpPlan};
+use crate::als::{AlsSteps, HostSteps};
+use crate::plan::{DeviceCaps, MttkrpPlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
-use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Dimension};
+use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -237,10 +239,10 @@ impl Backend for Gpu {
             return Err(Error::OutputShape { expected, found: g.dim() });
         }
         let out = inner.output::<T>(plan)?;
-        let stopwatch = timing::Stopwatch::new(inner)?;
+        let stopwatch = timing::Stopwatch::new(inner, 1)?;
         let start = Instant::now();
         let mut encoder = inner.encoder("mttkrp");
-        inner.record(&mut encoder, plan, x, u, &out, stopwatch.as_ref().map(timing::Stopwatch::writes))?;
+        inner.record(&mut encoder, plan, x, u, &out, stopwatch.as_ref().map(|s| s.writes(0)))?;
         if let Some(stopwatch) = &stopwatch {
             stopwatch.resolve(&mut encoder);
         }
@@ -258,5 +260,19 @@ impl Backend for Gpu {
         }
         let fallback = !std::ptr::eq(inner.chosen(plan, x, u), plan);
         Ok(MttkrpTime { compute, transfer: whole.saturating_sub(compute), fallback })
+    }
+
+    fn als_steps<'a, 'x: 'a, T: Real>(
+        &'a self,
+        plans: &'a [MttkrpPlan],
+        x: &'a GpuTensor<T>,
+        data: ArrayViewD<'a, T>,
+        factors: Vec<Array2<T>>,
+    ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
+        let updates: Result<Vec<_>> = plans.iter().map(|plan| UpdatePlan::new(plan, self.caps())).collect();
+        match updates {
+            Ok(updates) => Ok(Box::new(steps::GpuSteps::new(&self.inner, plans, updates, x, &factors)?)),
+            Err(why) => Ok(Box::new(HostSteps::new(self, plans, x, data, factors, format!("on the host: {why}"))?)),
+        }
     }
 }

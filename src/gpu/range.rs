@@ -36,6 +36,11 @@ impl Range {
         Self::from_sums(most, sum, count)
     }
 
+    /// From the largest and the mean magnitude of the nonzeros.
+    pub fn from_magnitudes(largest: f64, mean: f64) -> Self {
+        Self::from_sums(largest, mean, 1)
+    }
+
     fn from_sums(most: f64, sum: f64, count: u64) -> Self {
         Self(exponent(most).zip(exponent(sum / count as f64)))
     }
@@ -78,6 +83,11 @@ impl Range {
     /// Every magnitude is below 2 to this (0 where all are zero).
     fn top(self) -> i32 {
         self.0.map_or(0, |(most, _)| most + 1)
+    }
+
+    /// A magnitude with the exponent of the largest; 0 where all are zero.
+    pub fn largest(self) -> f64 {
+        self.0.map_or(0.0, |(most, _)| f64::from(most).exp2())
     }
 
     fn span(self) -> i32 {

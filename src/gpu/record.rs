@@ -2,22 +2,35 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::pipelines::Kernel;
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{FusedParams, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
+use crate::plan::{Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use wgpu::BufferUsages;
 
 impl Inner {
     /// Errors unless plan, tensor, factors and output belong together.
-    fn check<T: Real>(&self, plan: &MttkrpPlan, x: &GpuTensor<T>, u: &GpuFactors<T>, g: &GpuMatrix<T>) -> Result<()> {
+    fn check<T: Real, G: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<G>,
+    ) -> Result<()> {
         for (what, gpu) in [("the tensor", x.gpu), ("the factors", u.gpu), ("the output", g.gpu)] {
             self.check_own(what, gpu)?;
         }
         if plan.dtype() != T::DTYPE {
             let (expected, found) = (plan.dtype().name(), T::DTYPE.name());
             return Err(Error::DtypeMismatch { what: "the plan", expected, found });
+        }
+        if plan.sums() != G::DTYPE {
+            let (expected, found) = (plan.sums().name(), G::DTYPE.name());
+            return Err(Error::DtypeMismatch { what: "the output", expected, found });
         }
         for (what, found) in [("the tensor", &x.shape), ("the factors", &u.shape)] {
             if found != plan.shape() {
@@ -52,65 +65,94 @@ impl Inner {
         g: &GpuMatrix<T>,
         timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>,
     ) -> Result<()> {
-        self.check(plan, x, u, g)?;
-        let plan = self.chosen(plan, x, u);
-        let mut scratch = HashMap::new();
-        for slot in [Slot::KhatriRao, Slot::Partial, Slot::Outer] {
-            let bytes = plan.scratch_bytes(slot);
-            if bytes > 0 {
-                scratch.insert(slot, self.scratch.get(&self.device, slot, bytes)?);
-            }
-        }
-        let params = self.params(plan, x.range.map_or(1.0, Range::x_scale))?;
-        let stride = self.params_stride(plan);
+        let prepared = self.prepare_mttkrp(self.chosen(plan, x, u), x, u, g)?;
         scoped(&self.device, "recording an MTTKRP", || {
-            // FUSED writes every entry itself.
-            for buffer in g.buffers.iter().filter(|_| plan.method() != Method::Fused) {
-                encoder.clear_buffer(buffer, 0, None);
+            prepared.encode(encoder, timestamps);
+            Ok(())
+        })
+    }
+
+    /// A plan as it is, whatever the numbers' range.
+    pub(super) fn prepare_mttkrp<T: Real, G: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<G>,
+    ) -> Result<Prepared> {
+        self.check(plan, x, u, g)?;
+        let x_scale = x.range.map_or(1.0, Range::x_scale);
+        let params = plan.dispatches().iter().map(|dispatch| match dispatch.params {
+            // Only the device's tensor knows its scale.
+            Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
+            Params::Reduce(p) if p.scale_row as usize > weights_row(plan.shape()) => {
+                Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
             }
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-                label: Some("polyad.mttkrp"),
-                timestamp_writes: timestamps,
-            });
-            let mut groups = HashMap::new();
-            for (index, dispatch) in plan.dispatches().iter().enumerate() {
-                let size = dispatch.params.bytes().len() as u64;
+            other => other,
+        });
+        let mut prepared = self.prepare("mttkrp", plan.dispatches(), params.collect(), |slot| match slot {
+            Slot::X(slab) => Ok(x.buffers[slab].clone()),
+            Slot::Factors(block) => Ok(u.buffers[block].clone()),
+            Slot::G(block) => Ok(g.buffers[block].clone()),
+            scratch => self.scratch.get(&self.device, scratch, plan.scratch_bytes(scratch)),
+        })?;
+        // FUSED writes every entry itself.
+        if plan.method() != Method::Fused {
+            prepared.cleared = g.buffers.clone();
+        }
+        Ok(prepared)
+    }
+
+    /// Kernels, bindings and parameters of dispatches.
+    pub(super) fn prepare(
+        &self,
+        name: &'static str,
+        dispatches: &[Dispatch],
+        params: Vec<Params>,
+        buffer: impl Fn(Slot) -> Result<wgpu::Buffer>,
+    ) -> Result<Prepared> {
+        let largest = params.iter().map(|p| p.bytes().len()).max().unwrap_or(16);
+        let stride = largest.next_multiple_of(self.caps.uniform_alignment.max(16) as usize);
+        let mut bytes = vec![0u8; stride * params.len().max(1)];
+        for (slot, params) in bytes.chunks_mut(stride).zip(&params) {
+            let params = params.bytes();
+            slot[..params.len()].copy_from_slice(params);
+        }
+        let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
+        let uniform = create_buffer(&self.device, "params", bytes.len() as u64, usage)?;
+        let label = format!("polyad.{name}");
+        let mut steps = Vec::with_capacity(dispatches.len());
+        let mut groups: HashMap<(&KernelSpec, &[Slot]), wgpu::BindGroup> = HashMap::new();
+        scoped(&self.device, &format!("preparing {name}"), || {
+            self.queue.write_buffer(&uniform, 0, &bytes);
+            for (index, (dispatch, params)) in dispatches.iter().zip(&params).enumerate() {
+                let size = params.bytes().len() as u64;
                 let kernel = self.pipelines.get(&self.device, &dispatch.spec, dispatch.slots.len(), size)?;
-                let key = (&dispatch.spec, &dispatch.slots);
-                if let std::collections::hash_map::Entry::Vacant(vacant) = groups.entry(key) {
+                let key = (&dispatch.spec, &dispatch.slots[..]);
+                if let Entry::Vacant(vacant) = groups.entry(key) {
+                    let buffers = dispatch.slots.iter().map(|&slot| buffer(slot)).collect::<Result<Vec<_>>>()?;
                     let mut entries = vec![wgpu::BindGroupEntry {
                         binding: 0,
                         resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                            buffer: &params,
+                            buffer: &uniform,
                             offset: 0,
                             size: wgpu::BufferSize::new(size),
                         }),
                     }];
-                    for (binding, slot) in dispatch.slots.iter().enumerate() {
-                        let buffer = match *slot {
-                            Slot::X(slab) => &x.buffers[slab],
-                            Slot::Factors(block) => &u.buffers[block],
-                            Slot::G(block) => &g.buffers[block],
-                            Slot::KhatriRao | Slot::Partial | Slot::Outer => &scratch[slot],
-                        };
-                        entries.push(wgpu::BindGroupEntry {
-                            binding: binding as u32 + 1,
-                            resource: buffer.as_entire_binding(),
-                        });
-                    }
-                    vacant.insert(self.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                        label: Some("polyad.mttkrp"),
-                        layout: &kernel.layout,
-                        entries: &entries,
+                    entries.extend(buffers.iter().enumerate().map(|(binding, buffer)| wgpu::BindGroupEntry {
+                        binding: binding as u32 + 1,
+                        resource: buffer.as_entire_binding(),
                     }));
+                    let descriptor =
+                        wgpu::BindGroupDescriptor { label: Some(&label), layout: &kernel.layout, entries: &entries };
+                    vacant.insert(self.device.create_bind_group(&descriptor));
                 }
-                pass.set_pipeline(&kernel.pipeline);
-                pass.set_bind_group(0, &groups[&key], &[(index as u64 * stride) as u32]);
-                let [gx, gy, gz] = dispatch.grid;
-                pass.dispatch_workgroups(gx, gy, gz);
+                let (group, offset, grid) = (groups[&key].clone(), (index * stride) as u32, dispatch.grid);
+                steps.push(Step { kernel, group, offset, grid });
             }
             Ok(())
-        })
+        })?;
+        Ok(Prepared { label, cleared: Vec::new(), steps })
     }
 
     /// The plan itself, or its fallback where the numbers' range is too wide for f16 matrix units.
@@ -121,34 +163,41 @@ impl Inner {
             _ => plan,
         }
     }
+}
 
-    fn params_stride(&self, plan: &MttkrpPlan) -> u64 {
-        let largest = plan.dispatches().iter().map(|d| d.params.bytes().len()).max().unwrap_or(16);
-        (largest as u64).next_multiple_of(u64::from(self.caps.uniform_alignment.max(16)))
-    }
+/// Dispatches with all they need, to be recorded any number of times.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    label: String,
+    /// Buffers to fill with zeros first.
+    cleared: Vec<wgpu::Buffer>,
+    steps: Vec<Step>,
+}
 
-    /// One uniform buffer with the parameters of every dispatch, at dynamic offsets.
-    fn params(&self, plan: &MttkrpPlan, x_scale: f32) -> Result<wgpu::Buffer> {
-        let stride = self.params_stride(plan) as usize;
-        let mut bytes = vec![0u8; stride * plan.dispatches().len().max(1)];
-        for (slot, dispatch) in bytes.chunks_mut(stride).zip(plan.dispatches()) {
-            let params = match dispatch.params {
-                // Only the device's tensor knows its scale.
-                Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
-                Params::Reduce(p) if p.scale_row as usize > weights_row(plan.shape()) => {
-                    Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
-                }
-                other => other,
-            };
-            let params = params.bytes();
-            slot[..params.len()].copy_from_slice(params);
+#[derive(Debug)]
+struct Step {
+    kernel: Arc<Kernel>,
+    group: wgpu::BindGroup,
+    /// Of its parameters.
+    offset: u32,
+    grid: [u32; 3],
+}
+
+impl Prepared {
+    /// One compute pass. To be called inside error scopes.
+    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>) {
+        for buffer in &self.cleared {
+            encoder.clear_buffer(buffer, 0, None);
         }
-        let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-        let buffer = create_buffer(&self.device, "params", bytes.len() as u64, usage)?;
-        scoped(&self.device, "upload of parameters", || {
-            self.queue.write_buffer(&buffer, 0, &bytes);
-            Ok(())
-        })?;
-        Ok(buffer)
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: Some(&self.label),
+            timestamp_writes: timestamps,
+        });
+        for step in &self.steps {
+            pass.set_pipeline(&step.kernel.pipeline);
+            pass.set_bind_group(0, &step.group, &[step.offset]);
+            let [x, y, z] = step.grid;
+            pass.dispatch_workgroups(x, y, z);
+        }
     }
 }

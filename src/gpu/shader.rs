@@ -12,6 +12,16 @@ macro_rules! shaders {
 }
 
 shaders![
+    "als_column_sum",
+    "als_columns",
+    "als_gram",
+    "als_gram_sum",
+    "als_norm",
+    "als_normalize",
+    "als_norms",
+    "als_params",
+    "als_product",
+    "als_scales",
     "atomic_add_cas32",
     "atomic_add_cas64",
     "atomic_add_f32",
@@ -76,6 +86,9 @@ impl KernelSpec {
             match line.split_once(" // @spec") {
                 Some((code, _)) if code.starts_with("alias Real = ") => {
                     out.push_str(&format!("alias Real = {};\n", self.dtype));
+                }
+                Some((code, _)) if code.starts_with("alias Stored = ") => {
+                    out.push_str(&format!("alias Stored = {};\n", self.stored));
                 }
                 Some((code, _)) => {
                     let name = code.strip_prefix("const ").and_then(|c| c.split_once(':')).map(|(name, _)| name);

@@ -6,48 +6,56 @@ use crate::Result;
 use std::time::Duration;
 use wgpu::BufferUsages;
 
-/// Two timestamps around one pass.
+/// Two timestamps around each of a number of passes.
+#[derive(Debug)]
 pub(super) struct Stopwatch {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
+    passes: u32,
 }
 
 impl Stopwatch {
     /// `None` where the device has no timestamps.
-    pub fn new(inner: &Inner) -> Result<Option<Self>> {
+    pub fn new(inner: &Inner, passes: u32) -> Result<Option<Self>> {
         if !inner.caps.timestamps {
             return Ok(None);
         }
         let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
-        let resolved = create_buffer(&inner.device, "timestamps", 16, usage)?;
+        let resolved = create_buffer(&inner.device, "timestamps", 16 * u64::from(passes), usage)?;
         let queries = scoped(&inner.device, "creation of timestamps", || {
             Ok(inner.device.create_query_set(&wgpu::QuerySetDescriptor {
                 label: Some("polyad.timestamps"),
                 ty: wgpu::QueryType::Timestamp,
-                count: 2,
+                count: 2 * passes,
             }))
         })?;
-        Ok(Some(Self { queries, resolved }))
+        Ok(Some(Self { queries, resolved, passes }))
     }
 
-    /// What the pass has to write.
-    pub fn writes(&self) -> wgpu::ComputePassTimestampWrites<'_> {
+    /// What a pass has to write.
+    pub fn writes(&self, pass: u32) -> wgpu::ComputePassTimestampWrites<'_> {
         wgpu::ComputePassTimestampWrites {
             query_set: &self.queries,
-            beginning_of_pass_write_index: Some(0),
-            end_of_pass_write_index: Some(1),
+            beginning_of_pass_write_index: Some(2 * pass),
+            end_of_pass_write_index: Some(2 * pass + 1),
         }
     }
 
-    /// Makes the timestamps readable, after the pass.
-    pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
-        encoder.resolve_query_set(&self.queries, 0..2, &self.resolved, 0);
+    /// Makes the timestamps readable, after the passes, and gives the buffer they are in.
+    pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) -> &wgpu::Buffer {
+        encoder.resolve_query_set(&self.queries, 0..2 * self.passes, &self.resolved, 0);
+        &self.resolved
     }
 
-    /// Time between them, once the submission has ended.
+    /// Time of the first pass, once the submission has ended.
     pub fn elapsed(&self, inner: &Inner) -> Result<Duration> {
         let ticks = inner.read_buffer::<u64>(&self.resolved, 2)?;
-        let nanoseconds = ticks[1].saturating_sub(ticks[0]) as f64 * f64::from(inner.queue.get_timestamp_period());
-        Ok(Duration::from_nanos(nanoseconds as u64))
+        Ok(between(inner, ticks[0], ticks[1]))
     }
+}
+
+/// Time between two timestamps.
+pub(super) fn between(inner: &Inner, from: u64, to: u64) -> Duration {
+    let nanoseconds = to.saturating_sub(from) as f64 * f64::from(inner.queue.get_timestamp_period());
+    Duration::from_nanos(nanoseconds as u64)
 }

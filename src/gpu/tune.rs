@@ -353,12 +353,12 @@ impl<'a, T: Real> Problem<'a, T> {
     /// Seconds of one MTTKRP, the mean of several back to back.
     fn seconds(&self, plan: &MttkrpPlan, out: &GpuMatrix<T>, repeats: usize) -> Result<f64> {
         let inner = &*self.gpu.inner;
-        let stopwatch = Stopwatch::new(inner)?;
+        let stopwatch = Stopwatch::new(inner, 1)?;
         let mut encoder = inner.encoder("tune");
         for repeat in 0..repeats {
             // From the beginning of the first pass to the end of the last.
             let writes = stopwatch.as_ref().map(|stopwatch| {
-                let mut writes = stopwatch.writes();
+                let mut writes = stopwatch.writes(0);
                 writes.beginning_of_pass_write_index = writes.beginning_of_pass_write_index.filter(|_| repeat == 0);
                 writes.end_of_pass_write_index = writes.end_of_pass_write_index.filter(|_| repeat + 1 == repeats);
                 writes

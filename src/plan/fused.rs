@@ -77,7 +77,7 @@ impl Kernel {
 
 /// The kernel for a slab and a block of columns.
 fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
-    let dtype = problem.dtype();
+    let dtype = problem.options.sums();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
     let layout = |step: u32| {
         let runs = view.runs(step as usize);
@@ -271,7 +271,7 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
 }
 
 fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
-    let element = problem.dtype().bytes();
+    let element = problem.options.sums().bytes();
     let mut fused = Fused {
         dispatches: Vec::new(),
         partial_bytes: 0,
@@ -332,7 +332,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     row0: per_mode(others().map(|m| all_row0[m])),
                 };
                 fused.dispatches.push(Dispatch {
-                    spec: kernel.spec.clone(),
+                    spec: kernel.spec.clone().stored(problem.dtype()),
                     params: Params::Fused(params),
                     slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), Slot::Partial],
                     grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
@@ -354,7 +354,8 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                 };
                 let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
                 fused.dispatches.push(Dispatch {
-                    spec: KernelSpec::new("reduce_partials", problem.dtype(), None, &consts),
+                    spec: KernelSpec::new("reduce_partials", problem.options.sums(), None, &consts)
+                        .stored(problem.dtype()),
                     params: Params::Reduce(reduce),
                     slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
                     grid: [x, y, 1],

@@ -43,8 +43,10 @@ impl AtomicAdd {
 pub struct KernelSpec {
     /// File name under `shaders/`, without `.wgsl`.
     pub shader: &'static str,
-    /// Element type.
+    /// Element type of sums and results.
     pub dtype: Dtype,
+    /// Element type of the tensor and the factors, where a kernel tells them apart: f32 data may be summed in f64.
+    pub stored: Dtype,
     /// How it adds to shared output entries, if it has to.
     pub atomic: Option<AtomicAdd>,
     /// The numbers put into its `// @spec` lines.
@@ -54,13 +56,22 @@ pub struct KernelSpec {
 impl KernelSpec {
     /// A specification.
     pub fn new(shader: &'static str, dtype: Dtype, atomic: Option<AtomicAdd>, consts: &[(&'static str, u32)]) -> Self {
-        Self { shader, dtype, atomic, consts: consts.to_vec() }
+        Self { shader, dtype, stored: dtype, atomic, consts: consts.to_vec() }
+    }
+
+    /// With tensor and factors in another element type than sums.
+    pub(super) fn stored(mut self, dtype: Dtype) -> Self {
+        self.stored = dtype;
+        self
     }
 }
 
 impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.shader, self.dtype)?;
+        if self.stored != self.dtype {
+            write!(f, " of {}", self.stored)?;
+        }
         if let Some(atomic) = self.atomic {
             write!(f, " {}", atomic.shader())?;
         }
@@ -88,6 +99,19 @@ pub enum Slot {
     Partial,
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
+    /// A root F of the inverse of the normal equations, `R x R` in f64 ([`UpdatePlan`](super::UpdatePlan) from here on).
+    Root,
+    /// Scratch: `G F` in f64.
+    Product,
+    /// Scratch: the solution `G F F^T` in f64.
+    Solution,
+    /// Scratch: sums over pieces of the solution's and the factor's columns.
+    ColumnSums,
+    /// Scratch: pieces of a gram.
+    GramPieces,
+    /// The grams of all modes in f64, and for every column its norm before it was scaled, its share of the inner product
+    /// with the tensor, its largest and its mean magnitude.
+    State,
 }
 
 /// One dispatch of a plan.
@@ -329,6 +353,44 @@ pub struct ReduceParams {
     pub add: u32,
 }
 
+/// Parameters of the kernels that replace a factor; `UpdateParams` in the shaders.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::UpdateParams>(), 64);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct UpdateParams {
+    /// Rows of the factor.
+    pub rows: u32,
+    /// Columns.
+    pub rank: u32,
+    /// Row stride of everything but the grams: the columns padded to a multiple of 4.
+    pub stride: u32,
+    /// First row of the mode in the factor buffer.
+    pub factor_row0: u32,
+    /// Pieces that the rows are cut into for sums over columns.
+    pub pieces: u32,
+    /// Rows of such a piece.
+    pub piece: u32,
+    /// Pieces that the rows are cut into for the gram.
+    pub gram_pieces: u32,
+    /// Rows of such a piece.
+    pub gram_piece: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// The mode.
+    pub mode: u32,
+    /// Number of modes.
+    pub order: u32,
+    /// Numbers of the state that a mode has.
+    pub segment: u32,
+    /// Row of the factor buffer that holds the weights.
+    pub weights_row: u32,
+    /// Fills the row.
+    pub pad: [u32; 3],
+}
+
 /// Parameters of a dispatch, by kernel.
 ///
 /// ```
@@ -350,6 +412,8 @@ pub enum Params {
     Fused(FusedParams),
     /// `reduce_partials`.
     Reduce(ReduceParams),
+    /// The kernels that replace a factor.
+    Update(UpdateParams),
 }
 
 impl Params {
@@ -362,6 +426,7 @@ impl Params {
             Self::MultiplySum(p) => bytemuck::bytes_of(p),
             Self::Fused(p) => bytemuck::bytes_of(p),
             Self::Reduce(p) => bytemuck::bytes_of(p),
+            Self::Update(p) => bytemuck::bytes_of(p),
         }
     }
 }

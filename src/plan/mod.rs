@@ -11,11 +11,12 @@ mod kernel;
 mod memory;
 mod options;
 mod tuning;
+mod update;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
-    PerMode, ReduceParams, Slot,
+    PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
@@ -24,6 +25,7 @@ pub use options::{Method, PlanOptions, Precision};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
+pub use update::UpdatePlan;
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -55,6 +57,8 @@ pub struct MttkrpPlan {
     /// What FUSED's is at most.
     scratch_bound: Option<u64>,
     chain: u64,
+    /// Element type of sums and result.
+    sums: Dtype,
     /// For a plan that uses f16 matrix units, what to do when the numbers' range is too wide for them.
     fallback: Option<Box<MttkrpPlan>>,
     /// Name of the tuning file that tiles come from.
@@ -167,6 +171,7 @@ impl MttkrpPlan {
             mode,
             rank,
             dtype,
+            sums: options.sums(),
             method,
             reason,
             warnings,
@@ -182,6 +187,21 @@ impl MttkrpPlan {
             tuning,
             shape,
         })
+    }
+
+    /// The same MTTKRP of f32 data by FUSED with sums and result in f64.
+    ///
+    /// # Errors
+    /// As for [`MttkrpPlan::new`].
+    #[cfg(feature = "gpu")]
+    pub(crate) fn wide(&self, caps: &DeviceCaps) -> Result<Self> {
+        let options = PlanOptions { wide: true, ..PlanOptions::default().method(Method::Fused).dtype(self.dtype) };
+        Self::new(&self.shape, self.mode, self.rank, &options, caps)
+    }
+
+    /// Element type of sums and result: the plan's, or f64 for f32 data.
+    pub(crate) fn sums(&self) -> Dtype {
+        self.sums
     }
 
     /// The tensor's shape.
@@ -364,7 +384,7 @@ impl MttkrpPlan {
             Slot::KhatriRao => self.scratch[0],
             Slot::Partial => self.scratch[1],
             Slot::Outer => self.scratch[2],
-            Slot::X(_) | Slot::Factors(_) | Slot::G(_) => 0,
+            _ => 0,
         }
     }
 

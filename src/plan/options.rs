@@ -138,6 +138,8 @@ pub struct PlanOptions {
     pub tile: Option<usize>,
     /// Column block F: ranks that a workgroup handles at a time.
     pub column_block: Option<usize>,
+    /// f32 data are summed in f64, and the result is f64.
+    pub(crate) wide: bool,
 }
 
 impl PlanOptions {
@@ -161,6 +163,11 @@ impl PlanOptions {
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
         self
+    }
+
+    /// Element type of sums and result.
+    pub(super) fn sums(&self) -> Dtype {
+        if self.wide { Dtype::F64 } else { self.dtype }
     }
 
     /// How exact f32 products have to be.

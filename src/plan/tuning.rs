@@ -193,3 +193,29 @@ pub(super) fn fused_tile(width: usize, cols: bool, dtype: Dtype, caps: &DeviceCa
     let &(bm, bn, bk, tm, tn) = table.iter().find(fits).unwrap_or(&(64, 32, 16, 4, 4));
     FusedTile { bm, bn, bk, tm, tn, groups: DEFAULT_GROUPS as usize, tuned: false }
 }
+
+/// Blocks of the kernels that replace a factor in CP-ALS.
+pub(super) struct Update {
+    /// Edge of a tile of the products and of the gram.
+    pub tile: usize,
+    /// Columns of a workgroup for sums over columns.
+    pub columns: usize,
+    /// Workgroups wanted.
+    pub groups: usize,
+    /// Fewest rows of a piece, for sums over columns and for the gram.
+    pub column_rows: usize,
+    pub gram_rows: usize,
+}
+
+/// The blocks for that many rows and columns: tiles as large as leaves every multiprocessor of a large GPU one.
+pub(super) fn update(rows: usize, rank: usize) -> Update {
+    let enough = |tile: usize| rows.div_ceil(tile) * rank.div_ceil(tile) >= 128;
+    let tile = match rank {
+        0..=16 => 16,
+        17..=32 => 32,
+        _ if enough(64) => 64,
+        _ => 32,
+    };
+    let columns = if rank <= 4 { 4 } else { 16 };
+    Update { tile, columns, groups: 264, column_rows: 64, gram_rows: 32 }
+}

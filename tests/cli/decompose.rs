@@ -95,8 +95,8 @@ fn the_summary_has_exactly_these_keys() {
     let summary = folder.json("out/summary.json");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = [
-        "dims", "rank", "device", "method", "tuning", "dtype", "seed", "sweeps", "stop", "fit", "fits", "seconds",
-        "warnings",
+        "dims", "rank", "device", "algebra", "method", "tuning", "dtype", "seed", "sweeps", "stop", "fit", "fits",
+        "seconds", "warnings",
     ];
     assert_eq!(keys, BTreeSet::from(expected));
     assert_eq!(summary["dims"], serde_json::json!(DIMS));
@@ -110,7 +110,7 @@ fn the_summary_has_exactly_these_keys() {
     assert_eq!(summary["warnings"], serde_json::json!([]));
     let seconds = summary["seconds"].as_object().unwrap();
     let keys: BTreeSet<&str> = seconds.keys().map(String::as_str).collect();
-    assert_eq!(keys, BTreeSet::from(["mttkrp", "gram", "solve", "fit", "transfer", "total"]));
+    assert_eq!(keys, BTreeSet::from(["mttkrp", "algebra", "gram", "solve", "fit", "transfer", "wait", "total"]));
     assert!(seconds.values().all(|s| s.as_f64().is_some_and(|s| s >= 0.0)), "{seconds:?}");
 }
 

@@ -63,6 +63,7 @@ struct Summary<'a> {
     dims: &'a [usize],
     rank: usize,
     device: &'a str,
+    algebra: &'a str,
     method: &'static str,
     /// The tuning file that tiles come from; `null` where all are built-in ones.
     tuning: Option<&'a str>,
@@ -196,6 +197,7 @@ fn decompose<T: Real>(
         dims: x.shape(),
         rank: args.rank,
         device: &result.device,
+        algebra: &result.algebra,
         method: result.method.name(),
         tuning: tuning.as_deref(),
         dtype: T::DTYPE.name(),
@@ -228,14 +230,17 @@ fn decompose<T: Real>(
     if let Some(name) = summary.tuning {
         out.line(format_args!("tuning   {name}"));
     }
+    out.line(format_args!("algebra  {}", summary.algebra));
     out.line(format_args!(
-        "seconds  {}: mttkrp {}, gram {}, solve {}, fit {}, transfer {}",
+        "seconds  {}: mttkrp {}, algebra {}, gram {}, solve {}, fit {}, transfer {}, wait {}",
         number(s.total),
         number(s.mttkrp),
+        number(s.algebra),
         number(s.gram),
         number(s.solve),
         number(s.fit),
-        number(s.transfer)
+        number(s.transfer),
+        number(s.wait)
     ));
     if let Some(dir) = &args.output {
         let last = x.ndim() - 1;
