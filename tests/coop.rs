@@ -115,6 +115,40 @@ fn a_tuned_tile_keeps_the_float32_bound() {
     }
 }
 
+/// The kernels for 8x8x8 in f32, which Metal has, where the adapter lists it; a software driver runs what it does not list.
+#[test]
+fn f32_matrix_units_keep_the_float32_bound() {
+    let Some(gpu) = matrix_gpu() else { return };
+    let mut caps = gpu.caps().clone();
+    if !caps.f32_matrix_units && caps.kind != polyad::plan::DeviceKind::Software {
+        println!("skipped: {} has no f32 matrix units", gpu.name());
+        return;
+    }
+    (caps.f16_matrix_units, caps.f32_matrix_units) = (false, true);
+    let (mut largest, mut cases) = (0.0f64, 0);
+    for (dims, rank) in [(&[40, 20, 24][..], 12), (&[33, 17, 19], 40), (&[6, 9, 8, 12], 17)] {
+        let problem = Problem::new(dims, rank);
+        let views: Vec<ArrayView2<f32>> = problem.factors.iter().map(|f| f.view()).collect();
+        let x = gpu.upload_tensor(problem.x.view()).unwrap();
+        let u = gpu.upload_factors(Some(problem.weights.view()), &views).unwrap();
+        for mode in 0..dims.len() {
+            let options = PlanOptions::default().method(Method::Fused);
+            let plan = MttkrpPlan::new(dims, mode, rank, &options, &caps).unwrap();
+            if !plan.dispatches()[0].spec.shader.starts_with("fused_coop8") {
+                continue;
+            }
+            let mut g = Array2::from_elem((dims[mode], rank), f32::NAN);
+            gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap();
+            let reference = Reference::new(problem.x.view(), Some(problem.weights.view()), &views, mode);
+            let share = share_of_bound(g.view(), &reference, plan.chain() as usize, dims.len());
+            assert!(share <= 1.0, "{dims:?} mode {mode} R {rank}: {share} of the bound\n{plan}");
+            (largest, cases) = (largest.max(share), cases + 1);
+        }
+    }
+    assert!(cases >= 6, "{cases} cases");
+    println!("f32 matrix units: {cases} cases, largest share of the bound {largest:.3}");
+}
+
 /// The check bites: without the low parts (one product) the float32 bound is missed, and the error is that of f16.
 #[test]
 fn one_product_misses_the_float32_bound() {

@@ -149,6 +149,8 @@ fn parameter_blocks_match() {
         ("fused_stream_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
+        ("fused_coop8_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_coop8_cols", "FusedParams", size_of::<FusedParams>()),
         ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
         ("als_product", "UpdateParams", size_of::<UpdateParams>()),
     ];
@@ -184,6 +186,7 @@ fn every_kernel_of_a_plan_is_valid() {
     matrix.subgroup_size = 32;
     matrix.max_workgroup_memory = 49152;
     devices.push(matrix);
+    devices.push(apple());
     let mut specs = BTreeMap::new();
     for caps in &devices {
         for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[16, 40, 12], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
@@ -210,6 +213,45 @@ fn every_kernel_of_a_plan_is_valid() {
     }
     println!("{} kernels", specs.len());
     assert!(specs.len() > 40);
+}
+
+/// A GPU with f32 matrix units, as wgpu sees those of Apple.
+fn apple() -> DeviceCaps {
+    let mut caps = DeviceCaps::webgpu_minimum("Apple M1");
+    caps.f32_matrix_units = true;
+    caps.subgroup_size = 32;
+    caps.max_workgroup_memory = 32768;
+    caps
+}
+
+/// The kernels on f32 matrix units, which no machine of the tests has, in Metal's language: fragments of 8x8 floats,
+/// loaded by pointers to floats, since a pointer to vectors would be an error of types there.
+#[test]
+fn kernels_on_f32_matrix_units_translate_to_metal() {
+    use naga::back::msl;
+    let mut shaders = BTreeSet::new();
+    for (mode, rank, dims) in
+        [(0, 16, [64, 40, 12]), (2, 16, [64, 40, 12]), (1, 40, [9, 33, 40]), (2, 100, [31, 20, 50])]
+    {
+        let options = PlanOptions::default().method(Method::Fused);
+        let plan = MttkrpPlan::new(&dims, mode, rank, &options, &apple()).unwrap();
+        assert!(plan.reason().contains("on f32 matrix units") && plan.fallback().is_none(), "{plan}");
+        let spec = &plan.dispatches()[0].spec;
+        shaders.insert(spec.shader);
+        let wgsl = spec.wgsl().unwrap();
+        let module = naga::front::wgsl::parse_str(&wgsl).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&wgsl)));
+        let info = validate(&module, spec.shader);
+        let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..Default::default() };
+        let (text, _) = msl::write_string(&module, &info, &options, &msl::PipelineOptions::default()).unwrap();
+        let load = "metal::simdgroup_float8x8 NagaCooperativeLoad(const threadgroup float* ptr, int stride,";
+        assert_eq!(text.matches(load).count(), 1, "{text}");
+        assert!(text.contains("simdgroup_multiply_accumulate(d,a,b,c)"), "{text}");
+        let constant = |name| spec.consts.iter().find(|(known, _)| *known == name).unwrap().1 as usize;
+        let fragments = constant("BM") * constant("BN") / constant("SM") / constant("SN") / 64;
+        assert_eq!(text.matches("simdgroup_store(").count(), fragments, "{text}");
+        assert_eq!(text.matches("NagaCooperativeMultiplyAdd(").count(), 1 + fragments * constant("BK") / 8, "{text}");
+    }
+    assert_eq!(shaders, BTreeSet::from(["fused_coop8_cols", "fused_coop8_rows"]));
 }
 
 #[test]

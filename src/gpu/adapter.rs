@@ -2,7 +2,7 @@
 
 use super::tuning_file::{self, Identity, Source};
 use super::{Gpu, heap};
-use crate::plan::{DeviceCaps, DeviceKind};
+use crate::plan::{DeviceCaps, DeviceKind, subgroup_size};
 use crate::{Error, Result};
 use wgpu::Features;
 
@@ -67,7 +67,7 @@ const WANTED: [(Features, &str, &str); 7] = [
     (
         Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
         "EXPERIMENTAL_COOPERATIVE_MATRIX",
-        "the fused kernels on matrix units (16x16x16, f16 with f32 sums)",
+        "the fused kernels on matrix units (16x16x16, f16 with f32 sums; 8x8x8, f32)",
     ),
     (Features::TIMESTAMP_QUERY, "TIMESTAMP_QUERY", "kernel times measured on the device"),
 ];
@@ -289,7 +289,9 @@ fn caps(
     caps.f32_atomics = features.contains(Features::SHADER_FLOAT32_ATOMIC) && info.backend != wgpu::Backend::Dx12;
     caps.u64_atomics = features.contains(Features::SHADER_INT64 | Features::SHADER_INT64_ATOMIC_ALL_OPS);
     // A varying subgroup size would make the collective operations of matrix units undefined.
-    caps.subgroup_size = if info.subgroup_min_size == info.subgroup_max_size { info.subgroup_max_size } else { 0 };
+    caps.subgroup_size = subgroup_size(&info.name, info.subgroup_min_size, info.subgroup_max_size);
+    caps.f32_matrix_units = features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        && adapter.is_some_and(|adapter| adapter.cooperative_matrix_properties().iter().any(is_f32_of_8));
     caps.f16_matrix_units = features.contains(Features::SHADER_F16 | Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
         && adapter.is_some_and(has_f16_matrices);
     caps.timestamps = features.contains(Features::TIMESTAMP_QUERY);
@@ -304,6 +306,12 @@ fn has_f16_matrices(adapter: &wgpu::Adapter) -> bool {
         let f16 = p.ab_type == wgpu::CooperativeScalarType::F16 && p.cr_type == wgpu::CooperativeScalarType::F32;
         f16 && (software || (p.m_size, p.n_size, p.k_size) == (16, 16, 16))
     })
+}
+
+/// 8x8x8 in f32, as Metal has it.
+fn is_f32_of_8(p: &wgpu::CooperativeMatrixProperties) -> bool {
+    let f32 = wgpu::CooperativeScalarType::F32;
+    (p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type) == (8, 8, 8, f32, f32)
 }
 
 /// What every kernel needs; WebGPU's default limits are enough.

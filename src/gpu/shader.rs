@@ -26,6 +26,8 @@ shaders![
     "atomic_add_cas64",
     "atomic_add_f32",
     "fused_cols",
+    "fused_coop8_cols",
+    "fused_coop8_rows",
     "fused_coop_cols",
     "fused_coop_rows",
     "fused_load_cols",

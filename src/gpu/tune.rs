@@ -326,7 +326,8 @@ impl<'a, T: Real> Problem<'a, T> {
     /// The device as a plan for that kernel should see it, without tiles of any file.
     fn caps(&self, kernel: TileKernel) -> DeviceCaps {
         let caps = self.gpu.caps().clone();
-        DeviceCaps { f16_matrix_units: caps.f16_matrix_units && kernel.on_matrix_units(), tuning: None, ..caps }
+        let f16_matrix_units = caps.f16_matrix_units && kernel.on_matrix_units();
+        DeviceCaps { f16_matrix_units, f32_matrix_units: false, tuning: None, ..caps }
     }
 
     fn plan(&self, regime: TileChoice, tile: Option<Tile>) -> Result<MttkrpPlan> {

@@ -80,6 +80,8 @@ pub struct DeviceCaps {
     pub u64_atomics: bool,
     /// f16 matrix units with f32 sums, 16x16x16, usable from kernels.
     pub f16_matrix_units: bool,
+    /// f32 matrix units, 8x8x8, usable from kernels.
+    pub f32_matrix_units: bool,
     /// Invocations of a subgroup; 0 where it varies or is not known.
     pub subgroup_size: u32,
     /// Timestamps inside an encoder.
@@ -112,6 +114,7 @@ impl DeviceCaps {
             f32_atomics: false,
             u64_atomics: false,
             f16_matrix_units: false,
+            f32_matrix_units: false,
             subgroup_size: 0,
             timestamps: false,
             threads: threads.max(1),
@@ -141,6 +144,7 @@ impl DeviceCaps {
             f32_atomics: false,
             u64_atomics: false,
             f16_matrix_units: false,
+            f32_matrix_units: false,
             subgroup_size: 0,
             timestamps: false,
             threads: 1,

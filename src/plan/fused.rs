@@ -108,6 +108,26 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             },
         };
     }
+    let coop8 = tuning::fused_coop8(width, view.rows, view.reduction, caps);
+    if let Some(tile) = coop8.filter(|_| dtype == Dtype::F32) {
+        let (runs, layout) = layout(tile.bk);
+        consts.extend(layout);
+        consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("SM", tile.sm), ("SN", tile.sn)]);
+        consts.push(("LANES", caps.subgroup_size));
+        let shader = if view.cols { "fused_coop8_cols" } else { "fused_coop8_rows" };
+        return Kernel {
+            spec: KernelSpec::new(shader, dtype, None, &consts),
+            bm: tile.bm as usize,
+            bn: tile.bn as usize,
+            step: tile.bk as usize,
+            runs,
+            along_z: false,
+            f16: false,
+            tuned: false,
+            groups: tile.groups,
+            chain: |kernel, steps| steps * kernel.step,
+        };
+    }
     if let Some(small) = tuning::fused_small(width, view.rows, view.last, dtype) {
         let (rv, groups) = (small.rv, small.groups);
         let bn = 4 * rv as usize;
@@ -364,9 +384,11 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
         }
         fused.chain = fused.chain.max(chain as u64);
     }
+    let on_f32_units = fused.dispatches.iter().any(|d| d.spec.shader.starts_with("fused_coop8"));
     fused.why = match (fused.f16, problem.options.precision, problem.dtype()) {
         (true, Precision::Float32, _) => "; on f16 matrix units, three products for the accuracy of f32",
         (true, Precision::Fast, _) => "; on f16 matrix units, one product",
+        (false, _, _) if on_f32_units => "; on f32 matrix units",
         (false, Precision::Fast, Dtype::F32) => "; in f32, without matrix units that would be faster",
         _ => "",
     };

@@ -23,7 +23,7 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 pub(crate) use memory::{factor_rows, weights_row};
 pub use options::{Method, PlanOptions, Precision};
 #[cfg(feature = "gpu")]
-pub(crate) use tuning::{DEFAULT_GROUPS, candidates};
+pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
 pub use update::UpdatePlan;
 

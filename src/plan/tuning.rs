@@ -157,6 +157,46 @@ pub(super) fn fused_f16(
     Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
 }
 
+/// Invocations of a subgroup where the adapter gives a range of them; 0 where that can be anything in it. Metal gives the
+/// same wide range for every GPU; Apple's own have 32.
+#[cfg(feature = "gpu")]
+pub(crate) fn subgroup_size(adapter: &str, least: u32, most: u32) -> u32 {
+    match (least == most, adapter.starts_with("Apple ")) {
+        (true, _) => most,
+        (false, true) => 32,
+        (false, false) => 0,
+    }
+}
+
+/// Tile of the fused kernels on f32 matrix units.
+pub(super) struct FusedCoop8 {
+    pub bm: u32,
+    pub bn: u32,
+    pub bk: u32,
+    /// Subgroups along m and n.
+    pub sm: u32,
+    pub sn: u32,
+    /// Workgroups wanted.
+    pub groups: usize,
+}
+
+/// The tile for that many columns; `None` where other kernels are better. Not measured: no such device was at hand.
+pub(super) fn fused_coop8(width: usize, rows: usize, k: usize, caps: &DeviceCaps) -> Option<FusedCoop8> {
+    if !caps.f32_matrix_units || caps.subgroup_size == 0 || width <= 8 || rows <= 8 || k < 256 {
+        return None;
+    }
+    let (bm, bn, bk, sm, sn): (u32, u32, u32, u32, u32) = match width {
+        _ if caps.kind == DeviceKind::Software => (32, 16, 16, 2, 1),
+        0..=16 => (64, 16, 32, 4, 1),
+        17..=32 => (64, 32, 16, 2, 2),
+        _ => (64, 64, 16, 2, 2),
+    };
+    // The larger of both layouts.
+    let words = (bm * (bk + 4)).max(bk * (bm + 4)) + bk * (bn + 4);
+    let fits = words * 4 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations;
+    fits.then_some(FusedCoop8 { bm, bn, bk, sm, sn, groups: DEFAULT_GROUPS as usize })
+}
+
 /// Tile of the fused register-tile kernels.
 pub(super) struct FusedTile {
     pub bm: u32,
