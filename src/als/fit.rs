@@ -57,7 +57,10 @@ pub(super) fn fit(
     if norm == 0.0 {
         return Ok(if weights.iter().all(|&w| w == 0.0) { 1.0 } else { 0.0 });
     }
-    let weights = weights.mapv(|w| w / norm);
+    // A start may be far larger than the tensor, so much that squares overflow. A power of two changes no digit.
+    let most = weights.iter().fold(0.0, |most: f64, w| most.max((w / norm).abs()));
+    let unit = if most > 1e100 { (-most.log2().ceil().min(1000.0)).exp2() } else { 1.0 };
+    let weights = weights.mapv(|w| w / norm * unit);
     let inner: f64 = inner.iter().zip(&weights).map(|(inner, w)| inner / norm * w).sum();
     let mut model = 0.0;
     for ((v, gram), w) in h[0].rows().into_iter().zip(h[1].rows()).zip(&weights) {
@@ -65,10 +68,10 @@ pub(super) fn fit(
         Zip::from(v).and(gram).and(&weights).for_each(|v, gram, w| row += v * gram * w);
         model += w * row;
     }
-    let square = 1.0 - 2.0 * inner + model;
+    let square = unit * unit - 2.0 * unit * inner + model;
     if !square.is_finite() {
         let reason = format!("the model's norm relative to the tensor's is {}", model.sqrt());
         return Err(Error::Linalg { what: "the fit", reason });
     }
-    Ok(1.0 - square.max(0.0).sqrt())
+    Ok(1.0 - square.max(0.0).sqrt() / unit)
 }

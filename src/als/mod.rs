@@ -3,7 +3,9 @@
 
 mod fit;
 mod init;
+mod nonneg;
 mod normal_equations;
+mod nvecs;
 mod options;
 mod steps;
 mod wide;
@@ -12,17 +14,19 @@ pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
 pub(crate) use steps::HostSteps;
 #[cfg(feature = "gpu")]
-pub(crate) use {normal_equations::overflow, steps::Updated, wide::inner};
+pub(crate) use {normal_equations::overflow, steps::Updated};
 // In the signature of a public trait, though nobody can name them.
 pub use normal_equations::NormalEquations;
-pub use steps::AlsSteps;
+pub use steps::{AlsSteps, Product};
 
 use crate::plan::MttkrpPlan;
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
+use init::Start;
 use ndarray::{Array1, Array2, ArrayView, Axis, CowArray, Dimension};
-use normal_equations::{gram, hadamard};
+use normal_equations::{gram, hadamard, with_ridge};
 use std::ops::ControlFlow;
 use std::time::Instant;
+use wide::inner;
 
 /// Seconds of an MTTKRP up to which the first of the next sweep is started before it is known whether there is one: a
 /// round trip to the host is a good part of a short one, and nothing beside a long one.
@@ -70,13 +74,15 @@ pub fn cp_als<B: Backend, T: Real, D: Dimension>(
 /// it is 1: the model found is zero too, and nothing is left over. Rounding apart, the error never grows from sweep to
 /// sweep; in f32, rounding of G shows in the fit from about the fifth digit on, and a smaller tolerance may not stop it.
 /// Near 1 the last fit is taken once more from sums in f64. f32 data whose normal equations are too ill-conditioned for
-/// sums in f32 are summed in f64, with a warning; so are components told that almost cancel each other. A component that became zero has weight 0 and columns of zeros.
+/// sums in f32 are summed in f64, with a warning; so are components told that almost cancel each other.
+/// A component that became zero has weight 0 and columns of zeros.
 ///
-/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. The weights of a
-/// given start play no part either: the first update replaces factor 0 by the best for the other factors, so the first
-/// fit is at least that of the start. A start that is zero is an error, as ALS cannot leave it. Data whose largest
-/// magnitude is far from 1 (beyond 2^30 in f32, 2^300 in f64, either way) are scaled by a power of two in a copy. [`Init::Nvecs`] takes the smaller gram of each unfolding, which may have up to
-/// 8192 rows. Nothing is printed, and neither x nor the options are changed.
+/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. The weights of a given
+/// start count for [`CpAlsResult::initial_fit`] and where modes are fixed; the first update replaces a factor by the best
+/// for the others, so the first fit is at least that of the start. A start that is zero is an error, as ALS cannot leave
+/// it. Data whose largest magnitude is far from 1 (beyond 2^30 in f32, 2^300 in f64, either way) are scaled by a power of
+/// two in a copy. [`Init::Nvecs`] takes the smaller gram of each unfolding, which may have up to 8192 rows. Nothing is
+/// printed, and neither x nor the options are changed.
 ///
 /// # Errors
 /// Options or shapes that make no sense, NaN or infinity in x, numbers that leave the range of the dtype, and what the
@@ -98,11 +104,11 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     options: &CpAlsOptions,
     mut callback: impl FnMut(&Sweep) -> ControlFlow<()>,
 ) -> Result<CpAlsResult<T>> {
-    let start = Instant::now();
+    let clock = Instant::now();
     let mut seconds = Seconds::default();
-    options.check()?;
     let (x, rank) = (x.into_dyn(), options.rank);
     let shape = Shape::new(x.shape())?;
+    options.check(&shape)?;
     check_rank(&shape, rank)?;
     let (norm, largest) = timed(&mut seconds.fit, || fit::norm(x.view()))?;
     // Tiny or huge data are brought near 1 by a power of two, which changes no digit; the weights undo it.
@@ -122,35 +128,65 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         }
     }
 
-    let factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
+    let Start { factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
+    let (mut weights, mut inner_products) = (weights * scale, Array1::zeros(rank));
+    let free: Vec<usize> = (0..shape.order()).filter(|&mode| fixed[mode].is_none()).collect();
+    let (first, last) = (free.first().copied().unwrap_or(0), free.last().copied().unwrap_or(0));
+    let first_factor = factors[first].clone();
+    // HALS starts from the factor as it is.
+    let held = |(mode, factor): (usize, &Array2<T>)| options.nonneg.contains(&mode).then(|| factor.clone());
+    let mut nonneg: Vec<Option<Array2<T>>> = factors.iter().enumerate().map(held).collect();
     let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
     let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
     let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &xd, x.view(), factors))?;
+    let mut initial_fit = None;
+    if (matches!(options.init, Init::Model(_)) || free.is_empty()) && weights.iter().all(|w| w.is_finite()) {
+        // The MTTKRP is that of the first update.
+        let v = hadamard(&grams, rank, Some(first));
+        let fit = |product: &Product| {
+            let inner = inner(&product.g, &first_factor);
+            fit::fit(norm, inner.view(), weights.view(), [v.view(), grams[first].view()])
+        };
+        let product = steps.product(first, false)?;
+        seconds.add(&product.seconds);
+        let mut own = fit(&product)?;
+        if cancels::<T>(norm, own) && steps.can_widen(first)? {
+            let product = steps.product(first, true)?;
+            seconds.add(&product.seconds);
+            own = fit(&product)?;
+        }
+        initial_fit = Some(own);
+    }
 
-    let (mut weights, mut inner) = (Array1::zeros(rank), Array1::zeros(rank));
+    // Where they are out of range, HALS finds them by itself.
+    weights.mapv_inplace(|w| if w.is_finite() { w } else { 1.0 });
+
     let mut fits: Vec<f64> = Vec::new();
     let (mut deficient, mut ill_conditioned, mut fallback) = (false, false, false);
     let eps = <T as num_traits::Float>::epsilon().f64();
-    // Whether the MTTKRP of mode 0 is under way, and what it took the last time.
-    let (mut started, mut first_mttkrp) = (false, f64::INFINITY);
-    let last = shape.order() - 1;
+    // Whether the first MTTKRP of a sweep is under way, and what it took the last time.
+    let (mut started, mut first_mttkrp) = (initial_fit.is_some(), f64::INFINITY);
     let stop = loop {
+        if free.is_empty() {
+            break Stop::AllFixed;
+        }
         let number = fits.len() + 1;
         let mut v = Array2::zeros((0, 0));
         if !std::mem::take(&mut started) {
-            steps.start(0)?;
+            steps.start(first)?;
         }
-        for n in 0..=last {
+        for (at, &n) in free.iter().enumerate() {
             v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
-            let mut normal = timed(&mut seconds.solve, || NormalEquations::new(&v, eps, n))?;
+            let ridged = with_ridge(&v, options.ridge);
+            let mut normal = timed(&mut seconds.solve, || NormalEquations::new(&ridged, eps, n))?;
             // f32 sums are too coarse for equations like these.
             let condition =
-                if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&v)) } else { 1.0 };
+                if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&ridged)) } else { 1.0 };
             let mut wide = false;
             if condition * eps > COARSE {
                 wide = steps.can_widen(n)?;
                 if wide {
-                    normal = timed(&mut seconds.solve, || NormalEquations::new(&v, WIDE_EPS, n))?;
+                    normal = timed(&mut seconds.solve, || NormalEquations::new(&ridged, WIDE_EPS, n))?;
                 }
                 if !ill_conditioned {
                     ill_conditioned = true;
@@ -161,7 +197,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     ));
                 }
             }
-            if normal.deficient() && !deficient {
+            if normal.deficient() && !deficient && nonneg[n].is_none() {
                 deficient = true;
                 warnings.push(format!(
                     "rank deficient: from sweep {number}, mode {n} on normal equations were singular to the \
@@ -169,18 +205,24 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     T::DTYPE
                 ));
             }
-            steps.update(n, &normal, wide)?;
+            let done = match &mut nonneg[n] {
+                Some(factor) => Some(nonneg::update(&mut *steps, n, &ridged, &weights, factor, rank, wide)?),
+                None => {
+                    steps.update(n, &normal, wide)?;
+                    None
+                }
+            };
             // The next MTTKRP right behind it, so that the device has work while the host looks at the result. At the end
             // of a sweep that may be one too many.
-            if n < last {
-                steps.start(n + 1)?;
+            if let Some(&next) = free.get(at + 1) {
+                steps.start(next)?;
             } else if number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
-                steps.start(0)?;
+                steps.start(first)?;
                 started = true;
             }
-            let updated = steps.finish()?;
+            let updated = done.map_or_else(|| steps.finish(), Ok)?;
             seconds.add(&updated.seconds);
-            if n == 0 {
+            if n == first {
                 first_mttkrp = updated.seconds.mttkrp;
             }
             if updated.fallback && !fallback {
@@ -189,13 +231,13 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     "the range of the numbers is too wide for f16 matrix units in mode {n}: the f32 kernels were used"
                 ));
             }
-            (grams[n], weights, inner) = (updated.gram, updated.norms, updated.inner);
+            (grams[n], weights, inner_products) = (updated.gram, updated.norms, updated.inner);
         }
         let h = [v.view(), grams[last].view()];
-        let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
+        let fit = timed(&mut seconds.fit, || fit::fit(norm, inner_products.view(), weights.view(), h))?;
         let fit_change = fits.last().map(|before| fit - before);
         fits.push(fit);
-        let sweep = Sweep { number, fit, fit_change, seconds: start.elapsed().as_secs_f64(), parts: seconds };
+        let sweep = Sweep { number, fit, fit_change, seconds: clock.elapsed().as_secs_f64(), parts: seconds };
         if callback(&sweep).is_break() {
             break Stop::Callback;
         }
@@ -205,25 +247,43 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         if number >= options.max_sweeps {
             break Stop::MaxSweeps;
         }
+        if options.max_seconds.is_some_and(|most| clock.elapsed().as_secs_f64() >= most) {
+            break Stop::MaxSeconds;
+        }
     };
 
     // Near a perfect fit f32 sums leave nothing of the difference: once more, in f64.
-    if T::DTYPE == Dtype::F32 && norm > 0.0 && fits.last().is_some_and(|fit| 1.0 - fit < CANCELS) {
-        let exact = timed(&mut seconds.fit, || steps.wide_inner(last))?;
-        if let (Some(exact), Some(fit)) = (exact, fits.last_mut()) {
-            let v = hadamard(&grams, rank, Some(last));
-            *fit = fit::fit(norm, exact.view(), weights.view(), [v.view(), grams[last].view()])?;
-        }
-    }
-    warnings.extend(degenerate(&weights, &hadamard(&grams, rank, None)));
+    let near_one = fits.last().is_some_and(|&fit| cancels::<T>(norm, fit)) && steps.can_widen(last)?;
+    let exact = near_one.then(|| steps.product(last, true)).transpose()?;
     let factors = timed(&mut seconds.transfer, || steps.factors())?;
-    let algebra = steps.place().to_owned();
+    if let (Some(exact), Some(fit)) = (exact, fits.last_mut()) {
+        seconds.add(&exact.seconds);
+        let (inner, v) = (inner(&exact.g, &factors[last]), hadamard(&grams, rank, Some(last)));
+        *fit = fit::fit(norm, inner.view(), weights.view(), [v.view(), grams[last].view()])?;
+    }
+    let mut algebra = steps.place().to_owned();
+    if free.iter().any(|&mode| nonneg[mode].is_some()) {
+        algebra += "; factors without negative entries by HALS on the host";
+    }
     drop(steps);
-    let model = by_weight(weights / scale, factors)?;
-    seconds.total = start.elapsed().as_secs_f64();
-    let fit = fits.last().copied().unwrap_or_default();
+    let fit = fits.last().copied().or(initial_fit);
+    let fit = fit.ok_or(Error::Overflow { what: "a weight of the start".into(), dtype: "f64", index: vec![] })?;
+    let weights = weights / scale;
+    let model = if free.len() == shape.order() {
+        warnings.extend(degenerate(&weights, &hadamard(&grams, rank, None)));
+        by_weight(weights, factors)?
+    } else {
+        let factors = factors.into_iter().zip(fixed).map(|(factor, fixed)| fixed.unwrap_or(factor));
+        CpTensor::new(in_range(&(weights / powers))?, factors.collect())?
+    };
+    seconds.total = clock.elapsed().as_secs_f64();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
-    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, algebra, warnings })
+    Ok(CpAlsResult { model, fit, initial_fit, fits, sweeps, stop, seconds, method, device, algebra, warnings })
+}
+
+/// Whether f32 sums leave too little of `1 - fit`.
+fn cancels<T: Real>(norm: f64, fit: f64) -> bool {
+    T::DTYPE == Dtype::F32 && norm > 0.0 && 1.0 - fit < CANCELS
 }
 
 /// What to multiply data by whose largest magnitude is this: 1 unless products of it with entries of unit columns might
@@ -265,11 +325,17 @@ fn by_falling_weight(weights: &Array1<f64>) -> Vec<usize> {
 /// for: `CpTensor::arrange` would scale them to unit norm a second time, in T.
 fn by_weight<T: Real>(weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
     let order = by_falling_weight(&weights);
-    let sorted: Array1<T> = order.iter().map(|&r| T::of(weights[r])).collect();
-    if let Some(r) = sorted.iter().position(|w| !w.is_finite()) {
-        return Err(Error::Overflow { what: "a weight".into(), dtype: T::DTYPE.name(), index: vec![r] });
-    }
+    let sorted = in_range(&weights.select(Axis(0), &order))?;
     CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), &order)).collect())
+}
+
+/// The weights in T, where they have to be finite.
+fn in_range<T: Real>(weights: &Array1<f64>) -> Result<Array1<T>> {
+    let weights: Array1<T> = weights.mapv(T::of);
+    match weights.iter().position(|w| !w.is_finite()) {
+        Some(r) => Err(Error::Overflow { what: "a weight".into(), dtype: T::DTYPE.name(), index: vec![r] }),
+        None => Ok(weights),
+    }
 }
 
 /// Adds the seconds that `work` takes.

@@ -6,7 +6,7 @@ use faer::linalg::solvers::{Llt, SelfAdjointEigen, Solve};
 #[cfg(feature = "gpu")]
 use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::{Accum, Mat, Par, Side};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 /// `A^T A`.
 pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
@@ -148,6 +148,22 @@ impl NormalEquations {
         }
         root
     }
+}
+
+/// V with a ridge: `ridge * diag(V)` more, which is `ridge * I` where all columns are of unit norm.
+pub(super) fn with_ridge(v: &Array2<f64>, ridge: f64) -> Array2<f64> {
+    let mut v = v.clone();
+    v.diag_mut().mapv_inplace(|v| v + ridge * v);
+    v
+}
+
+/// 2-norm without overflow.
+pub(super) fn length<T: Real>(column: ArrayView1<'_, T>) -> f64 {
+    let largest = column.iter().fold(0.0, |m: f64, v| m.max(v.f64().abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    largest * column.iter().map(|v| (v.f64() / largest).powi(2)).sum::<f64>().sqrt()
 }
 
 /// The first entry of an MTTKRP that is not finite, as an error.

@@ -1,7 +1,7 @@
 //! What CP-ALS is told, and what it answers.
 
 use crate::plan::{Method, PlanOptions};
-use crate::{CpTensor, Error, Result};
+use crate::{CpTensor, Error, Result, Shape};
 
 /// Where CP-ALS starts.
 ///
@@ -44,6 +44,14 @@ pub struct CpAlsOptions {
     pub fit_tolerance: f64,
     /// The start (random, seed 0).
     pub init: Init,
+    /// Modes whose factors are left as the start has them (none).
+    pub fixed: Vec<usize>,
+    /// Modes whose factors have no negative entry (none): see [`nonneg`](Self::nonneg).
+    pub nonneg: Vec<usize>,
+    /// What is added to the normal equations' diagonal (0): see [`ridge`](Self::ridge).
+    pub ridge: f64,
+    /// Seconds after which no further sweep is begun (no limit).
+    pub max_seconds: Option<f64>,
     /// The MTTKRP's method, tile and column block. Its dtype is the data's.
     pub plan: PlanOptions,
 }
@@ -60,6 +68,10 @@ impl CpAlsOptions {
             max_sweeps: 100,
             fit_tolerance: 1e-6,
             init: Init::Random { seed: 0 },
+            fixed: Vec::new(),
+            nonneg: Vec::new(),
+            ridge: 0.0,
+            max_seconds: None,
             plan: PlanOptions::default(),
         }
     }
@@ -95,6 +107,73 @@ impl CpAlsOptions {
         self
     }
 
+    /// Modes whose factors are not changed, any subset of them; each is returned with the bits that it has in the start
+    /// (rounded to the data's dtype), and the components keep the start's order. With all modes fixed the start comes back
+    /// with its fit after no sweep.
+    ///
+    /// ```
+    /// use ndarray::{Array1, Array2, array};
+    /// use polyad::{CpAlsOptions, CpTensor, Cpu, Init, cp_als};
+    /// let x = array![[2.0, 4.0], [3.0, 6.0]];
+    /// let known = CpTensor::new(Array1::ones(1), vec![Array2::ones((2, 1)), array![[1.0], [2.0]]]).unwrap();
+    /// let options = CpAlsOptions::new(1).init(Init::Model(Box::new(known))).fix([1]);
+    /// let model = cp_als(&Cpu::new(), x.view(), &options).unwrap().model;
+    /// assert_eq!(model.factors()[1], array![[1.0], [2.0]]);
+    /// assert!((model.weights()[0] * model.factors()[0][[1, 0]] - 3.0).abs() < 1e-12);
+    /// ```
+    pub fn fix(mut self, modes: impl IntoIterator<Item = usize>) -> Self {
+        self.fixed = modes.into_iter().collect();
+        self
+    }
+
+    /// Modes whose factors are kept free of negative entries, by hierarchical alternating least squares (HALS; Cichocki and
+    /// Phan 2009, DOI 10.1587/transfun.E92.A.708). Weights are never negative, so with all modes here the model is
+    /// non-negative. The device does the MTTKRP of such a mode, the host the rest. A component that the data have no use for
+    /// ends with weight 0: data without a positive entry give a model of zeros, whose fit is 0.
+    ///
+    /// A given start must not have negative entries there; of singular vectors the longer of the positive and the negative
+    /// part is taken.
+    ///
+    /// ```
+    /// use polyad::{CpAlsOptions, Cpu, cp_als};
+    /// let x = ndarray::Array3::from_shape_fn((5, 4, 3), |(i, j, k)| ((i + 2 * j + 3 * k) % 5) as f64);
+    /// let model = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(2).nonneg(0..3)).unwrap().model;
+    /// assert!(model.factors().iter().flatten().all(|&v| v >= 0.0));
+    /// ```
+    pub fn nonneg(mut self, modes: impl IntoIterator<Item = usize>) -> Self {
+        self.nonneg = modes.into_iter().collect();
+        self
+    }
+
+    /// A ridge: every update minimises `|X - Xhat|^2 + ridge * sum over r of |component r|^2`, that is, solves
+    /// `A (V + ridge I) = G`, V being that of columns of unit norm. It has no unit and goes with data of any scale. The
+    /// sum of the squares of the weights stays below `|X|^2 / ridge`, also where no best model exists (degeneracy).
+    ///
+    /// ```
+    /// use polyad::{CpAlsOptions, Cpu, cp_als};
+    /// let mut x = ndarray::Array3::<f64>::zeros((2, 2, 2));
+    /// for index in [[0, 0, 1], [0, 1, 0], [1, 0, 0]] {
+    ///     x[index] = 1.0;
+    /// }
+    /// let options = CpAlsOptions::new(2).max_sweeps(500).fit_tolerance(0.0).ridge(1e-2);
+    /// let weights = cp_als(&Cpu::new(), x.view(), &options).unwrap().model.into_parts().0;
+    /// assert!(weights.mapv(|w| w * w).sum() <= 3.0 / 1e-2);
+    /// ```
+    pub fn ridge(mut self, ridge: f64) -> Self {
+        self.ridge = ridge;
+        self
+    }
+
+    /// No sweep is begun once this many seconds have passed since the start, so at least one is done.
+    ///
+    /// ```
+    /// assert_eq!(polyad::CpAlsOptions::new(4).max_seconds(1.5).max_seconds, Some(1.5));
+    /// ```
+    pub fn max_seconds(mut self, seconds: f64) -> Self {
+        self.max_seconds = Some(seconds);
+        self
+    }
+
     /// How MTTKRP is done.
     ///
     /// ```
@@ -107,7 +186,7 @@ impl CpAlsOptions {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self, shape: &Shape) -> Result<()> {
         if self.rank == 0 {
             return Err(Error::RankZero);
         }
@@ -115,11 +194,16 @@ impl CpAlsOptions {
             let requirement = "at least one sweep is needed".into();
             return Err(Error::Option { name: "max_sweeps", value: "0".into(), requirement });
         }
-        if !(self.fit_tolerance >= 0.0 && self.fit_tolerance.is_finite()) {
+        let numbers = [
+            ("fit_tolerance", self.fit_tolerance),
+            ("ridge", self.ridge),
+            ("max_seconds", self.max_seconds.unwrap_or_default()),
+        ];
+        if let Some((name, value)) = numbers.into_iter().find(|(_, v)| !(*v >= 0.0 && v.is_finite())) {
             let requirement = "it must be a finite number of at least 0".into();
-            return Err(Error::Option { name: "fit_tolerance", value: self.fit_tolerance.to_string(), requirement });
+            return Err(Error::Option { name, value: value.to_string(), requirement });
         }
-        Ok(())
+        self.fixed.iter().chain(&self.nonneg).try_for_each(|&mode| shape.check_mode(mode))
     }
 }
 
@@ -157,15 +241,21 @@ pub enum Stop {
     MaxSweeps,
     /// The callback asked for it.
     Callback,
+    /// The seconds allowed had passed.
+    MaxSeconds,
+    /// All modes are fixed: there was nothing to do.
+    AllFixed,
 }
 
 impl Stop {
-    /// The word in `summary.json`: `tolerance`, `max_sweeps` or `interrupted`.
+    /// The word in `summary.json`: `tolerance`, `max_sweeps`, `interrupted`, `max_seconds` or `all_fixed`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tolerance => "tolerance",
             Self::MaxSweeps => "max_sweeps",
             Self::Callback => "interrupted",
+            Self::MaxSeconds => "max_seconds",
+            Self::AllFixed => "all_fixed",
         }
     }
 }
@@ -226,10 +316,14 @@ impl Seconds {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct CpAlsResult<T> {
-    /// The model: columns of unit norm, weights of at least 0 in falling order.
+    /// The model: columns of unit norm, weights of at least 0 in falling order. With fixed modes: their factors as they
+    /// were, components in the order of the start.
     pub model: CpTensor<T>,
     /// `1 - |X - Xhat| / |X|`, from the last sweep.
     pub fit: f64,
+    /// The fit of the start, where that is a given model or all modes are fixed. It takes no pass over X of its own.
+    /// `None` too where the start's weights leave the range of f64.
+    pub initial_fit: Option<f64>,
     /// The fit after each sweep.
     pub fits: Vec<f64>,
     /// Sweeps done.

@@ -2,12 +2,12 @@
 //! the host does the dense part.
 
 use super::Seconds;
-use super::normal_equations::{NormalEquations, gram, normalize};
+use super::normal_equations::{NormalEquations, gram, normalize, overflow};
 use super::timed;
 use super::wide::{self, inner};
 use crate::plan::{DeviceKind, MttkrpPlan};
 use crate::{Backend, Dtype, Real, Result};
-use ndarray::{Array1, Array2, ArrayViewD};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewD};
 
 /// The steps of a sweep on one tensor, mode after mode: `start`, `update`, `finish`. A device may return before its work
 /// is done, and may be given the next mode's `start` before this mode's `finish`, so that it need not wait for the host.
@@ -25,14 +25,29 @@ pub trait AlsSteps<T: Real> {
     /// Waits for the last update and tells what came of it.
     fn finish(&mut self) -> Result<Updated>;
 
-    /// `sum_i G[i, r] A[i, r]` of a mode as the factors are, with G summed in f64; `None` where it cannot be.
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>>;
+    /// The MTTKRP of a mode, brought to the host: for what the host does by itself between updates. One that was started
+    /// is waited for, and stays there for an `update` of the mode. `wide` as in `update`.
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product>;
+
+    /// Replaces a factor by one that the host has made.
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()>;
 
     /// The factors as they are. They may be moved out: nothing else comes after it.
     fn factors(&mut self) -> Result<Vec<Array2<T>>>;
 
     /// Where the dense part is done, and why there.
     fn place(&self) -> &str;
+}
+
+/// An MTTKRP on the host.
+#[derive(Debug, Clone, Default)]
+pub struct Product {
+    /// `I x R`, finite.
+    pub g: Array2<f64>,
+    /// The MTTKRP's plan had to use its fallback.
+    pub fallback: bool,
+    /// What it took.
+    pub seconds: Seconds,
 }
 
 /// What came of replacing a factor.
@@ -60,6 +75,8 @@ pub(crate) struct HostSteps<'a, 'x, B: Backend, T: Real> {
     u: B::Factors<T>,
     factors: Vec<Array2<T>>,
     g: Vec<Array2<T>>,
+    /// Mode whose `g` is that of the factors as they are, whether by the fallback.
+    ready: Option<(usize, bool)>,
     last: Updated,
     place: String,
 }
@@ -76,7 +93,21 @@ impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         let u = backend.upload_factors(None, &views)?;
         let g = factors.iter().map(|f| Array2::zeros(f.dim())).collect();
-        Ok(Self { backend, plans, x, data, u, factors, g, last: Updated::default(), place })
+        Ok(Self { backend, plans, x, data, u, factors, g, ready: None, last: Updated::default(), place })
+    }
+
+    /// The MTTKRP of a mode into `g`, unless it is there; whether by the fallback.
+    fn mttkrp(&mut self, mode: usize, seconds: &mut Seconds) -> Result<bool> {
+        if let Some((ready, fallback)) = self.ready
+            && ready == mode
+        {
+            return Ok(fallback);
+        }
+        let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
+        seconds.mttkrp = time.compute.as_secs_f64();
+        seconds.transfer = time.transfer.as_secs_f64();
+        self.ready = Some((mode, time.fallback));
+        Ok(time.fallback)
     }
 }
 
@@ -94,13 +125,8 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let mut seconds = Seconds::default();
         let wide = wide.then(|| timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode)));
-        let mut fallback = false;
-        if wide.is_none() {
-            let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
-            seconds.mttkrp = time.compute.as_secs_f64();
-            seconds.transfer = time.transfer.as_secs_f64();
-            fallback = time.fallback;
-        }
+        let fallback = wide.is_none() && self.mttkrp(mode, &mut seconds)?;
+        self.ready = None;
         let (norms, factor) = timed(&mut seconds.solve, || {
             normalize(match &wide {
                 Some(g) => normal.solve(g.view(), mode)?,
@@ -123,11 +149,23 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
         Ok(std::mem::take(&mut self.last))
     }
 
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
-        if !self.can_widen(mode)? {
-            return Ok(None);
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product> {
+        let mut seconds = Seconds::default();
+        if wide {
+            let g = timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode));
+            return Ok(Product { g, fallback: false, seconds });
         }
-        Ok(Some(inner(&wide::mttkrp(self.data.view(), &self.factors, mode), &self.factors[mode])))
+        let fallback = self.mttkrp(mode, &mut seconds)?;
+        if let Some(error) = overflow(self.g[mode].view(), mode) {
+            return Err(error);
+        }
+        Ok(Product { g: self.g[mode].mapv(Real::f64), fallback, seconds })
+    }
+
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+        self.ready = None;
+        self.factors[mode].assign(&factor);
+        self.backend.set_factor(&mut self.u, mode, factor)
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -12,7 +12,7 @@ use super::range::Range;
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
-use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, inner, overflow};
+use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
 use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
@@ -121,14 +121,6 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let staging = create_buffer(&inner.device, "als.staging", segment + TIMES, usage)?;
-        scoped(&inner.device, "upload of magnitudes", || {
-            for (mode, ranges) in u.ranges.iter().enumerate() {
-                let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
-                let at = mode as u64 * segment + (rank * (rank + 2)) as u64 * 8;
-                inner.queue.write_buffer(&buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
-            }
-            Ok(())
-        })?;
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
             let update = prepare_update(inner, update, &g, &u, &buffers)?;
@@ -137,7 +129,20 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         });
         let modes = modes.collect::<Result<_>>()?;
         let stopwatch = Stopwatch::new(inner, 2)?;
-        Ok(Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started: None, pending: None })
+        let new = Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started: None, pending: None };
+        (0..plans.len()).try_for_each(|mode| new.write_magnitudes(mode))?;
+        Ok(new)
+    }
+
+    /// Tells the device the largest magnitudes of a factor that the host has uploaded, where scales depend on them.
+    fn write_magnitudes(&self, mode: usize) -> Result<()> {
+        let Some(ranges) = self.u.ranges.get(mode) else { return Ok(()) };
+        scoped(&self.inner.device, "upload of magnitudes", || {
+            let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
+            let at = mode * self.segment() + self.rank * (self.rank + 2);
+            self.inner.queue.write_buffer(&self.buffers[&Slot::State], at as u64 * 8, bytemuck::cast_slice(&largest));
+            Ok(())
+        })
     }
 
     /// Puts an MTTKRP on the queue.
@@ -161,6 +166,16 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         entry.kernels = kernels;
         self.started = Some((mode, kernels));
         Ok(())
+    }
+
+    /// What the MTTKRP of a mode has to be done by, as the factors are.
+    fn kernels(&mut self, mode: usize, wide: bool) -> Result<Kernels> {
+        if wide && self.can_widen(mode)? {
+            return Ok(Kernels::Wide);
+        }
+        let plan = self.modes[mode].plan;
+        let own = std::ptr::eq(self.inner.chosen(plan, self.x, &self.u), plan);
+        Ok(if own { Kernels::Own } else { Kernels::Fallback })
     }
 
     /// Numbers of the state that a mode has.
@@ -206,12 +221,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
 
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let inner = self.inner;
-        let plan = self.modes[mode].plan;
-        let kernels = match wide && self.can_widen(mode)? {
-            true => Kernels::Wide,
-            false if std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan) => Kernels::Own,
-            false => Kernels::Fallback,
-        };
+        let kernels = self.kernels(mode, wide)?;
         if self.started.take() != Some((mode, kernels)) {
             self.submit_mttkrp(mode, kernels)?;
             self.started = None;
@@ -290,18 +300,33 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
         Ok(Updated { gram, norms, inner: inner_products, fallback, seconds })
     }
 
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
-        if !self.can_widen(mode)? {
-            return Ok(None);
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product> {
+        let clock = Instant::now();
+        let kernels = self.kernels(mode, wide)?;
+        if self.started != Some((mode, kernels)) {
+            self.submit_mttkrp(mode, kernels)?;
         }
-        self.submit_mttkrp(mode, Kernels::Wide)?;
+        let entry = &self.modes[mode];
+        let mut g = Array2::<f64>::zeros((entry.g.rows, self.rank));
+        match (kernels, &entry.wide) {
+            (Kernels::Wide, Some(wide)) => self.inner.read(&wide.g, g.view_mut())?,
+            _ => {
+                let mut narrow = Array2::<T>::zeros(g.dim());
+                self.inner.read(&entry.g, narrow.view_mut())?;
+                if let Some(error) = overflow(narrow.view(), mode) {
+                    return Err(error);
+                }
+                g.zip_mut_with(&narrow, |to, from| *to = from.f64());
+            }
+        }
+        let seconds = Seconds { mttkrp: clock.elapsed().as_secs_f64(), ..Seconds::default() };
+        Ok(Product { g, fallback: kernels == Kernels::Fallback, seconds })
+    }
+
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
         self.started = None;
-        let factors = self.factors()?;
-        let mut g = Array2::<f64>::zeros(factors[mode].dim());
-        if let Some(wide) = &self.modes[mode].wide {
-            self.inner.read(&wide.g, g.view_mut())?;
-        }
-        Ok(Some(inner(&g, &factors[mode])))
+        self.inner.set_factor(&mut self.u, mode, factor)?;
+        self.write_magnitudes(mode)
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -31,7 +31,7 @@ pub use data::TensorData;
 pub use finite::{check_finite, first_non_finite};
 pub use folder::write_folder;
 pub use ktensor::{read_ktensor, write_ktensor};
-pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model};
+pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model, write_tensor};
 #[cfg(any(feature = "cli", feature = "gpu"))]
 pub(crate) use output::Staged;
 pub use output::{check_output_dir, check_output_file};

@@ -45,7 +45,8 @@ fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
 }
 
-fn dtypes() -> impl TypedValueParser<Value = Dtype> {
+/// The words of `--dtype`.
+pub fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())
 }
 

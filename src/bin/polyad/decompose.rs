@@ -42,6 +42,21 @@ pub struct Args {
     /// The start: random, nvecs (leading singular vectors of each unfolding), or a folder with a model
     #[arg(long, value_name = "random|nvecs|DIR", default_value = "random")]
     init: String,
+    /// Modes whose factors stay as the start has them, such as 0,2
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    fix: Vec<usize>,
+    /// Modes whose factors have no negative entry, such as 0,2; all of them where none are named
+    #[arg(long, value_name = "MODES", value_delimiter = ',', num_args = 0..=1)]
+    nonneg: Option<Vec<usize>>,
+    /// Ridge: this times the squared norms of the components is minimised too, which bounds the weights
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    ridge: f64,
+    /// Begin no further sweep after this many seconds
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    max_seconds: Option<f64>,
+    /// Print every N-th sweep
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    print_every: usize,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -55,6 +70,7 @@ Examples:
   polyad decompose tensor.npy --rank 3
   polyad decompose data.npz:X --rank 8 --device gpu --method tile --output model
   polyad decompose tensor.npy --rank 8 --init model --tol 1e-9 --sweeps 500 --output better
+  polyad decompose tensor.npy --rank 8 --init model --fix 0,2
   polyad decompose tensor.npy --rank 3 --json > summary.json";
 
 /// What `summary.json` holds.
@@ -71,6 +87,8 @@ struct Summary<'a> {
     seed: u64,
     sweeps: usize,
     stop: &'static str,
+    /// The fit of a given start, else `null`.
+    initial_fit: Option<f64>,
     fit: f64,
     fits: &'a [f64],
     seconds: Seconds,
@@ -89,6 +107,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     }
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
+    args.fix.iter().chain(args.nonneg.iter().flatten()).try_for_each(|&mode| shape.check_mode(mode))?;
     let start = start(args, &shape)?;
     check_memory(&shape, args.rank)?;
     let work = &args.work;
@@ -101,12 +120,25 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     }
 }
 
+impl Args {
+    /// The modes of `--nonneg`.
+    fn nonneg_modes(&self, order: usize) -> Vec<usize> {
+        match &self.nonneg {
+            Some(modes) if modes.is_empty() => (0..order).collect(),
+            Some(modes) => modes.clone(),
+            None => Vec::new(),
+        }
+    }
+}
+
 /// What can be said of the options before anything is opened.
 fn check(args: &Args) -> Result<(), Failure> {
     at_least_one("--rank", args.rank)?;
     at_least_one("--sweeps", args.sweeps)?;
-    if !(args.tol >= 0.0 && args.tol.is_finite()) {
-        return Err(Failure::Usage(format!("--tol is {}: it must be a finite number of at least 0", args.tol)));
+    at_least_one("--print-every", args.print_every)?;
+    let numbers = [("--tol", args.tol), ("--ridge", args.ridge), ("--max-seconds", args.max_seconds.unwrap_or(0.0))];
+    if let Some((option, value)) = numbers.into_iter().find(|(_, v)| !(*v >= 0.0 && v.is_finite())) {
+        return Err(Failure::Usage(format!("{option} is {value}: it must be a finite number of at least 0")));
     }
     Ok(())
 }
@@ -173,13 +205,17 @@ fn decompose<T: Real>(
     let data = file.read::<T>()?;
     let x = data.view();
     io::check_finite("the tensor", x.view())?;
-    let options = CpAlsOptions::new(args.rank)
+    let mut options = CpAlsOptions::new(args.rank)
         .max_sweeps(args.sweeps)
         .fit_tolerance(args.tol)
         .init(start)
+        .fix(args.fix.iter().copied())
+        .nonneg(args.nonneg_modes(x.ndim()))
+        .ridge(args.ridge)
         .plan(args.work.plan(T::DTYPE));
+    options.max_seconds = args.max_seconds;
     progress::catch_interrupts();
-    let progress = Progress::new(args.quiet || args.json, args.sweeps);
+    let progress = Progress::new(args.quiet || args.json, args.sweeps, args.print_every);
     let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {
         progress.sweep(sweep, out);
         if progress::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -204,6 +240,7 @@ fn decompose<T: Real>(
         seed: args.seed,
         sweeps: result.sweeps,
         stop: result.stop.name(),
+        initial_fit: result.initial_fit,
         fit: result.fit,
         fits: &result.fits,
         seconds: result.seconds,
@@ -225,6 +262,9 @@ fn decompose<T: Real>(
         out.line(format_args!("\n{}\n", components(&result.model)));
     }
     let s = result.seconds;
+    if let Some(fit) = result.initial_fit {
+        out.line(format_args!("start    fit {fit:.10}"));
+    }
     out.line(format_args!("fit      {:.10} after {} sweeps ({})", result.fit, result.sweeps, summary.stop));
     out.line(format_args!("method   {} in {}", summary.method, summary.dtype));
     if let Some(name) = summary.tuning {
