@@ -117,12 +117,7 @@ pub(super) struct Saver<'a> {
 
 impl<'a> Saver<'a> {
     /// For a tensor of this norm, as CP-ALS works with it.
-    pub fn new<T: Real>(
-        options: &'a CpAlsOptions,
-        shape: &Shape,
-        norm: f64,
-        device: String,
-    ) -> Result<Option<Self>> {
+    pub fn new<T: Real>(options: &'a CpAlsOptions, shape: &Shape, norm: f64, device: String) -> Result<Option<Self>> {
         let Some(checkpoint) = &options.checkpoint else { return Ok(None) };
         check_output_dir(&checkpoint.dir)?;
         remove_leftovers(&checkpoint.dir);
@@ -130,7 +125,8 @@ impl<'a> Saver<'a> {
             Init::Model(model) => {
                 let numbers = model.factors().iter().flatten().chain(model.weights());
                 // FNV-1a over the words.
-                let hash = numbers.fold(0xcbf2_9ce4_8422_2325u64, |h, v| (h ^ v.to_bits()).wrapping_mul(0x100_0000_01b3));
+                let hash =
+                    numbers.fold(0xcbf2_9ce4_8422_2325u64, |h, v| (h ^ v.to_bits()).wrapping_mul(0x100_0000_01b3));
                 format!("a model with hash {hash:016x}")
             }
             other => format!("{other:?}"),
@@ -158,9 +154,15 @@ impl<'a> Saver<'a> {
     }
 
     /// Saves; what goes wrong is a warning, once: the run is worth more than its checkpoint.
-    pub fn save<T: Real>(&mut self, steps: &mut dyn AlsSteps<T>, state: State<T>) -> Option<String> {
+    pub fn save<T: Real>(&mut self, steps: &mut dyn AlsSteps<T>, mut state: State<T>) -> Option<String> {
         self.last = Instant::now();
-        let saved = steps.snapshot().and_then(|factors| self.write(&State { factors, ..state }));
+        let saved = match steps.snapshot() {
+            Ok(factors) => {
+                state.factors = factors;
+                self.write(&state)
+            }
+            Err(error) => Err(error),
+        };
         let error = saved.err()?;
         (!std::mem::replace(&mut self.failed, true)).then(|| format!("a checkpoint could not be written: {error}"))
     }
@@ -188,7 +190,8 @@ impl<'a> Saver<'a> {
         }
         npz.add_array("weights", &state.weights)?;
         let starts = state.trace.fits.first().map_or(0, Vec::len);
-        let fits = Array2::from_shape_fn((state.trace.sweeps(), starts), |(sweep, start)| state.trace.fits[sweep][start]);
+        let fits =
+            Array2::from_shape_fn((state.trace.sweeps(), starts), |(sweep, start)| state.trace.fits[sweep][start]);
         npz.add_array("fits", &fits)?;
         let initial = state.initial_fit.map_or([0.0, 0.0], |fit| [1.0, fit]);
         npz.add_array("initial_fit", &Array1::from(initial.to_vec()))?;

@@ -1,7 +1,7 @@
 //! The norm of X and the fit of a model, in f64 and without overflow on the way.
 
 use crate::{Error, Real, Result, Shape};
-use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip, s};
 use rayon::prelude::*;
 
 /// Entries summed by one task. Fixed, so that the sum does not depend on the number of threads.
@@ -74,4 +74,20 @@ pub(super) fn fit(
         return Err(Error::Linalg { what: "the fit", reason });
     }
     Ok(1.0 - square.max(0.0).sqrt() / unit)
+}
+
+/// The fits of starts that run side by side, `rank` columns each; arguments as for [`fit`].
+pub(super) fn fits(
+    norm: f64,
+    inner: ArrayView1<'_, f64>,
+    weights: ArrayView1<'_, f64>,
+    h: [ArrayView2<'_, f64>; 2],
+    rank: usize,
+) -> Result<Vec<f64>> {
+    let one = |first: usize| {
+        let block = s![first..first + rank];
+        let square = s![first..first + rank, first..first + rank];
+        fit(norm, inner.slice(block), weights.slice(block), [h[0].slice(square), h[1].slice(square)])
+    };
+    (0..weights.len()).step_by(rank).map(one).collect()
 }

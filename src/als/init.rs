@@ -2,6 +2,7 @@
 
 use super::normal_equations::{length, normalize};
 use super::nvecs::nvecs;
+use super::starts::side_by_side;
 use super::{CpAlsOptions, Init};
 use crate::{CpTensor, Error, Real, Result, Shape};
 use ndarray::{Array1, Array2, ArrayViewD, Axis};
@@ -49,31 +50,71 @@ pub(super) fn start<T: Real>(x: ArrayViewD<'_, T>, shape: &Shape, options: &CpAl
     Ok(Start { weights: weights * &powers, factors, fixed, powers })
 }
 
-/// Weights and factors in f64.
+/// Weights and factors in f64 of all starts, side by side.
 fn columns<T: Real>(
     x: &ArrayViewD<'_, T>,
     shape: &Shape,
     options: &CpAlsOptions,
 ) -> Result<(Array1<f64>, Vec<Array2<f64>>)> {
+    let parts = (0..options.starts).map(|start| one(x, shape, options, start)).collect::<Result<Vec<_>>>()?;
+    let mode = |mode: usize| {
+        let parts: Vec<Array2<f64>> = parts.iter().map(|(_, factors)| factors[mode].clone()).collect();
+        side_by_side(&parts)
+    };
+    let weights = parts.iter().flat_map(|(weights, _)| weights).copied().collect();
+    Ok((weights, (0..shape.order()).map(mode).collect()))
+}
+
+/// Weights and factors of one start: the first is what `init` says, the others are random.
+fn one<T: Real>(
+    x: &ArrayViewD<'_, T>,
+    shape: &Shape,
+    options: &CpAlsOptions,
+    start: usize,
+) -> Result<(Array1<f64>, Vec<Array2<f64>>)> {
     let rank = options.rank;
-    let factors = match &options.init {
-        Init::Random { seed } => {
-            let mut rng = ChaCha8Rng::seed_from_u64(*seed);
-            shape.iter().map(|&rows| Array2::from_shape_simple_fn((rows, rank), || rng.random())).collect()
+    let rng = |seed: u64| ChaCha8Rng::seed_from_u64(seed.wrapping_add(start as u64));
+    let random = |mut rng: ChaCha8Rng| -> Vec<Array2<f64>> {
+        shape.iter().map(|&rows| Array2::from_shape_simple_fn((rows, rank), || rng.random())).collect()
+    };
+    let mut factors = match &options.init {
+        Init::Random { seed } => random(rng(*seed)),
+        Init::Normal { seed } => {
+            let mut rng = rng(*seed);
+            let mut numbers = || normal(&mut rng);
+            shape.iter().map(|&rows| Array2::from_shape_simple_fn((rows, rank), &mut numbers)).collect()
         }
-        Init::Nvecs { seed } => {
-            let mut rng = ChaCha8Rng::seed_from_u64(*seed);
-            let mut factors =
-                (0..shape.order()).map(|n| nvecs(x, shape, n, rank, &mut rng)).collect::<Result<Vec<_>>>()?;
-            options.nonneg.iter().for_each(|&mode| longer_part(&mut factors[mode]));
-            factors
+        Init::Nvecs { seed } if start == 0 => {
+            let mut rng = rng(*seed);
+            (0..shape.order()).map(|n| nvecs(x, shape, n, rank, &mut rng)).collect::<Result<Vec<_>>>()?
         }
+        Init::Nvecs { seed } => random(rng(*seed)),
         Init::Model(model) => {
             check_model(model, shape, options)?;
-            return Ok((model.weights().clone(), model.factors().to_vec()));
+            if start == 0 {
+                return Ok((model.weights().clone(), model.factors().to_vec()));
+            }
+            // What is fixed is the same for all.
+            let mut factors = random(rng(0));
+            options.fixed.iter().for_each(|&mode| factors[mode].assign(&model.factors()[mode]));
+            factors
         }
     };
+    if matches!(options.init, Init::Nvecs { .. } | Init::Normal { .. }) {
+        options.nonneg.iter().for_each(|&mode| longer_part(&mut factors[mode]));
+    }
     Ok((Array1::ones(rank), factors))
+}
+
+/// A number from the standard normal distribution, by the polar method (Marsaglia and Bray, SIAM Review 6, 1964).
+fn normal(rng: &mut ChaCha8Rng) -> f64 {
+    loop {
+        let (u, v) = (2.0 * rng.random::<f64>() - 1.0, 2.0 * rng.random::<f64>() - 1.0);
+        let square = u * u + v * v;
+        if square > 0.0 && square < 1.0 {
+            return u * (-2.0 * square.ln() / square).sqrt();
+        }
+    }
 }
 
 /// Whether sweeps can start from this model.

@@ -1,15 +1,18 @@
 //! CP-ALS: one least-squares problem per mode, until the fit stands still. The loop is `cp_als_with`; what it calls is
 //! in `init`, `normal_equations` and `fit`.
 
+mod checkpoint;
 mod fit;
 mod init;
 mod nonneg;
 mod normal_equations;
 mod nvecs;
 mod options;
+mod starts;
 mod steps;
 mod wide;
 
+pub use checkpoint::{Checkpoint, Every};
 pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
 pub(crate) use steps::HostSteps;
@@ -21,9 +24,11 @@ pub use steps::{AlsSteps, Product};
 
 use crate::plan::MttkrpPlan;
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
+use checkpoint::{Saver, State};
 use init::Start;
-use ndarray::{Array1, Array2, ArrayView, Axis, CowArray, Dimension};
-use normal_equations::{gram, hadamard, with_ridge};
+use ndarray::{Array1, Array2, ArrayView, ArrayView2, Axis, CowArray, Dimension, s};
+use normal_equations::{gram, hadamard, keep_blocks, with_ridge};
+use starts::{Trace, columns, entries};
 use std::ops::ControlFlow;
 use std::time::Instant;
 use wide::inner;
@@ -109,7 +114,9 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let (x, rank) = (x.into_dyn(), options.rank);
     let shape = Shape::new(x.shape())?;
     options.check(&shape)?;
-    check_rank(&shape, rank)?;
+    // Columns of all starts together; their grams and equations are blocks on the diagonal.
+    let all_columns = rank.saturating_mul(options.starts);
+    check_rank(&shape, all_columns)?;
     let (norm, largest) = timed(&mut seconds.fit, || fit::norm(x.view()))?;
     // Tiny or huge data are brought near 1 by a power of two, which changes no digit; the weights undo it.
     let scale = data_scale::<T>(largest);
@@ -119,7 +126,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     };
     let norm = norm * scale;
     let plan_options = options.plan.clone().dtype(T::DTYPE);
-    let plan = |mode| MttkrpPlan::new(&shape, mode, rank, &plan_options, backend.caps());
+    let plan = |mode| MttkrpPlan::new(&shape, mode, all_columns, &plan_options, backend.caps());
     let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
     let mut warnings: Vec<String> = Vec::new();
     for warning in plans.iter().flat_map(|plan| plan.warnings()) {
@@ -128,57 +135,86 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         }
     }
 
-    let Start { factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
-    let (mut weights, mut inner_products) = (weights * scale, Array1::zeros(rank));
+    let Start { mut factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
+    let (mut weights, mut inner_products) = (weights * scale, Array1::zeros(all_columns));
+    let (mut trace, mut initial_fit) = (Trace::default(), None);
+    let mut saver = Saver::new::<T>(options, &shape, norm, backend.name())?;
+    let saved = saver.as_ref().map(|saver| saver.load::<T>(&shape, all_columns)).transpose()?.flatten();
+    let resumed = saved.as_ref().map(|(state, _)| state.grams.clone());
+    if let Some((state, warning)) = saved {
+        (factors, weights, trace, initial_fit) = (state.factors, state.weights, state.trace, state.initial_fit);
+        for warning in state.warnings.into_iter().chain(warning) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
     let free: Vec<usize> = (0..shape.order()).filter(|&mode| fixed[mode].is_none()).collect();
     let (first, last) = (free.first().copied().unwrap_or(0), free.last().copied().unwrap_or(0));
     let first_factor = factors[first].clone();
     // HALS starts from the factor as it is.
     let held = |(mode, factor): (usize, &Array2<T>)| options.nonneg.contains(&mode).then(|| factor.clone());
     let mut nonneg: Vec<Option<Array2<T>>> = factors.iter().enumerate().map(held).collect();
-    let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
+    // A device's grams may differ from the host's in the last bits.
+    let own_grams = || factors.iter().map(|f| keep_blocks(gram(f), rank)).collect();
+    let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || resumed.unwrap_or_else(own_grams));
+    let others = |grams: &[Array2<f64>], without| keep_blocks(hadamard(grams, all_columns, without), rank);
     let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
     let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &xd, x.view(), factors))?;
-    let mut initial_fit = None;
-    if (matches!(options.init, Init::Model(_)) || free.is_empty()) && weights.iter().all(|w| w.is_finite()) {
+    // Whether the first MTTKRP of a sweep is under way.
+    let mut started = false;
+    if trace.sweeps() == 0
+        && (matches!(options.init, Init::Model(_)) || free.is_empty())
+        && weights.iter().all(|w| w.is_finite())
+    {
         // The MTTKRP is that of the first update.
-        let v = hadamard(&grams, rank, Some(first));
-        let fit = |product: &Product| {
-            let inner = inner(&product.g, &first_factor);
-            fit::fit(norm, inner.view(), weights.view(), [v.view(), grams[first].view()])
+        let model = [others(&grams, Some(first)), grams[first].clone()];
+        let fit = |steps: &mut dyn AlsSteps<T>, wide| {
+            fits_of(steps, first, &first_factor, norm, &weights, &model, rank, wide)
         };
-        let product = steps.product(first, false)?;
-        seconds.add(&product.seconds);
-        let mut own = fit(&product)?;
-        if cancels::<T>(norm, own) && steps.can_widen(first)? {
-            let product = steps.product(first, true)?;
-            seconds.add(&product.seconds);
-            own = fit(&product)?;
+        let (mut own, spent) = fit(&mut *steps, false)?;
+        seconds.add(&spent);
+        if cancels::<T>(norm, own[0]) && steps.can_widen(first)? {
+            let (exact, spent) = fit(&mut *steps, true)?;
+            seconds.add(&spent);
+            own = exact;
         }
-        initial_fit = Some(own);
+        (initial_fit, started) = (Some(own[0]), true);
     }
 
     // Where they are out of range, HALS finds them by itself.
     weights.mapv_inplace(|w| if w.is_finite() { w } else { 1.0 });
 
-    let mut fits: Vec<f64> = Vec::new();
-    let (mut deficient, mut ill_conditioned, mut fallback) = (false, false, false);
+    let told = |warnings: &[String], what: &str| warnings.iter().any(|w| w.starts_with(what));
+    let mut deficient = told(&warnings, "rank deficient");
+    let mut ill_conditioned = told(&warnings, "ill-conditioned");
+    let mut fallback = told(&warnings, "the range of the numbers");
     let eps = <T as num_traits::Float>::epsilon().f64();
-    // Whether the first MTTKRP of a sweep is under way, and what it took the last time.
-    let (mut started, mut first_mttkrp) = (initial_fit.is_some(), f64::INFINITY);
-    let stop = loop {
-        if free.is_empty() {
-            break Stop::AllFixed;
+    // What the first MTTKRP of a sweep took the last time.
+    let mut first_mttkrp = f64::INFINITY;
+    let ended = |trace: &Trace| {
+        let over = options.max_seconds.is_some_and(|most| clock.elapsed().as_secs_f64() >= most);
+        match trace.sweeps() {
+            0 => free.is_empty().then_some(Stop::AllFixed),
+            _ if trace.stands_still(options.fit_tolerance) => Some(Stop::Tolerance),
+            sweeps if sweeps >= options.max_sweeps => Some(Stop::MaxSweeps),
+            _ => over.then_some(Stop::MaxSeconds),
         }
-        let number = fits.len() + 1;
+    };
+    let mut end = ended(&trace);
+    let stop = loop {
+        if let Some(stop) = end {
+            break stop;
+        }
+        let number = trace.sweeps() + 1;
         let mut v = Array2::zeros((0, 0));
         if !std::mem::take(&mut started) {
             steps.start(first)?;
         }
         for (at, &n) in free.iter().enumerate() {
-            v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
+            v = timed(&mut seconds.gram, || others(&grams, Some(n)));
             let ridged = with_ridge(&v, options.ridge);
-            let mut normal = timed(&mut seconds.solve, || NormalEquations::new(&ridged, eps, n))?;
+            let mut normal = timed(&mut seconds.solve, || NormalEquations::blocks(&ridged, rank, eps, n))?;
             // f32 sums are too coarse for equations like these.
             let condition =
                 if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&ridged)) } else { 1.0 };
@@ -186,7 +222,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             if condition * eps > COARSE {
                 wide = steps.can_widen(n)?;
                 if wide {
-                    normal = timed(&mut seconds.solve, || NormalEquations::new(&ridged, WIDE_EPS, n))?;
+                    normal = timed(&mut seconds.solve, || NormalEquations::blocks(&ridged, rank, WIDE_EPS, n))?;
                 }
                 if !ill_conditioned {
                     ill_conditioned = true;
@@ -231,54 +267,91 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     "the range of the numbers is too wide for f16 matrix units in mode {n}: the f32 kernels were used"
                 ));
             }
-            (grams[n], weights, inner_products) = (updated.gram, updated.norms, updated.inner);
+            (grams[n], weights, inner_products) = (keep_blocks(updated.gram, rank), updated.norms, updated.inner);
         }
         let h = [v.view(), grams[last].view()];
-        let fit = timed(&mut seconds.fit, || fit::fit(norm, inner_products.view(), weights.view(), h))?;
-        let fit_change = fits.last().map(|before| fit - before);
-        fits.push(fit);
+        let (inner, w) = (inner_products.view(), weights.view());
+        trace.fits.push(timed(&mut seconds.fit, || fit::fits(norm, inner, w, h, rank))?);
+        let (fit, fit_change) = trace.best_fit();
         let sweep = Sweep { number, fit, fit_change, seconds: clock.elapsed().as_secs_f64(), parts: seconds };
-        if callback(&sweep).is_break() {
-            break Stop::Callback;
-        }
-        if fit_change.is_some_and(|change| change.abs() < options.fit_tolerance) {
-            break Stop::Tolerance;
-        }
-        if number >= options.max_sweeps {
-            break Stop::MaxSweeps;
-        }
-        if options.max_seconds.is_some_and(|most| clock.elapsed().as_secs_f64() >= most) {
-            break Stop::MaxSeconds;
+        end = if callback(&sweep).is_break() { Some(Stop::Callback) } else { ended(&trace) };
+        if let Some(saver) = &mut saver
+            && (end.is_some() || saver.due(number))
+        {
+            let (grams, weights, trace) = (grams.clone(), weights.clone(), trace.clone());
+            let state = State { factors: Vec::new(), grams, weights, trace, initial_fit, warnings: warnings.clone() };
+            warnings.extend(timed(&mut seconds.transfer, || saver.save(&mut *steps, state)));
         }
     };
 
     // Near a perfect fit f32 sums leave nothing of the difference: once more, in f64.
-    let near_one = fits.last().is_some_and(|&fit| cancels::<T>(norm, fit)) && steps.can_widen(last)?;
-    let exact = near_one.then(|| steps.product(last, true)).transpose()?;
-    let factors = timed(&mut seconds.transfer, || steps.factors())?;
-    if let (Some(exact), Some(fit)) = (exact, fits.last_mut()) {
-        seconds.add(&exact.seconds);
-        let (inner, v) = (inner(&exact.g, &factors[last]), hadamard(&grams, rank, Some(last)));
-        *fit = fit::fit(norm, inner.view(), weights.view(), [v.view(), grams[last].view()])?;
+    if trace.sweeps() > 0 && cancels::<T>(norm, trace.best_fit().0) && steps.can_widen(last)? {
+        let (factor, model) = (steps.snapshot()?.swap_remove(last), [others(&grams, Some(last)), grams[last].clone()]);
+        let (fits, spent) = fits_of(&mut *steps, last, &factor, norm, &weights, &model, rank, true)?;
+        seconds.add(&spent);
+        trace.fits.last_mut().into_iter().for_each(|last| last.clone_from(&fits));
     }
+    let factors = timed(&mut seconds.transfer, || steps.factors())?;
     let mut algebra = steps.place().to_owned();
     if free.iter().any(|&mode| nonneg[mode].is_some()) {
         algebra += "; factors without negative entries by HALS on the host";
     }
     drop(steps);
+    // The best start alone.
+    let best = trace.best();
+    let (fits, factors) = (trace.of(best), factors.iter().map(|f| columns(f, best, rank)).collect::<Vec<Array2<T>>>());
+    let weights = entries(&weights, best, rank) / scale;
     let fit = fits.last().copied().or(initial_fit);
     let fit = fit.ok_or(Error::Overflow { what: "a weight of the start".into(), dtype: "f64", index: vec![] })?;
-    let weights = weights / scale;
-    let model = if free.len() == shape.order() {
-        warnings.extend(degenerate(&weights, &hadamard(&grams, rank, None)));
-        by_weight(weights, factors)?
+    let start_fits = trace.fits.pop().unwrap_or_else(|| vec![fit]);
+    let h = keep_blocks(hadamard(&grams, all_columns, None), rank);
+    let h = h.slice(s![best * rank..(best + 1) * rank, best * rank..(best + 1) * rank]);
+    let sorted = free.len() == shape.order();
+    let order = if sorted { by_falling_weight(&weights) } else { (0..rank).collect() };
+    warnings.extend(degenerate(&order, h));
+    let model = if sorted {
+        in_order(&order, weights, factors)?
     } else {
-        let factors = factors.into_iter().zip(fixed).map(|(factor, fixed)| fixed.unwrap_or(factor));
-        CpTensor::new(in_range(&(weights / powers))?, factors.collect())?
+        let given = fixed.iter().map(|fixed| fixed.as_ref().map(|f| columns(f, best, rank)));
+        let factors = factors.into_iter().zip(given).map(|(factor, given)| given.unwrap_or(factor));
+        CpTensor::new(in_range(&(weights / entries(&powers, best, rank)))?, factors.collect())?
     };
     seconds.total = clock.elapsed().as_secs_f64();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
-    Ok(CpAlsResult { model, fit, initial_fit, fits, sweeps, stop, seconds, method, device, algebra, warnings })
+    Ok(CpAlsResult {
+        model,
+        fit,
+        initial_fit,
+        fits,
+        start_fits,
+        best_start: best,
+        sweeps,
+        stop,
+        seconds,
+        method,
+        device,
+        algebra,
+        warnings,
+    })
+}
+
+/// The fits of all starts from a new MTTKRP of a mode whose factor is `factor`; `model` has the product of the other modes'
+/// grams, and this mode's. With what it took.
+#[allow(clippy::too_many_arguments, reason = "what a fit is made of")]
+fn fits_of<T: Real>(
+    steps: &mut dyn AlsSteps<T>,
+    mode: usize,
+    factor: &Array2<T>,
+    norm: f64,
+    weights: &Array1<f64>,
+    model: &[Array2<f64>; 2],
+    rank: usize,
+    wide: bool,
+) -> Result<(Vec<f64>, Seconds)> {
+    let product = steps.product(mode, wide)?;
+    let inner = inner(&product.g, factor);
+    let fits = fit::fits(norm, inner.view(), weights.view(), model.each_ref().map(|m| m.view()), rank)?;
+    Ok((fits, product.seconds))
 }
 
 /// Whether f32 sums leave too little of `1 - fit`.
@@ -304,11 +377,15 @@ fn check_rank(shape: &Shape, rank: usize) -> Result<()> {
 }
 
 /// A warning about the two components that cancel most, if they are almost opposite: their weights tend to grow without
-/// bound while the fit creeps up, and no best model of this rank may exist. `h` has the cosines.
-fn degenerate(weights: &Array1<f64>, h: &Array2<f64>) -> Option<String> {
-    let order = by_falling_weight(weights);
+/// bound while the fit creeps up, and no best model of this rank may exist. `h` has the products of components, which are
+/// numbered in this order.
+fn degenerate(order: &[usize], h: ArrayView2<'_, f64>) -> Option<String> {
     let pairs = (0..order.len()).flat_map(|s| (0..s).map(move |r| (r, s)));
-    let cosine = |&(r, s): &(usize, usize)| h[[order[r], order[s]]];
+    let cosine = |&(r, s): &(usize, usize)| {
+        let (r, s) = (order[r], order[s]);
+        // A component of zeros cancels nothing.
+        if h[[r, r]] > 0.0 && h[[s, s]] > 0.0 { h[[r, s]] / (h[[r, r]] * h[[s, s]]).sqrt() } else { 0.0 }
+    };
     let (r, s) = pairs.min_by(|a, b| cosine(a).total_cmp(&cosine(b)))?;
     let c = cosine(&(r, s));
     (c < DEGENERATE)
@@ -321,12 +398,11 @@ fn by_falling_weight(weights: &Array1<f64>) -> Vec<usize> {
     order
 }
 
-/// The model with its components in order of falling weight, equal ones as they were. Columns stay as they were solved
-/// for: `CpTensor::arrange` would scale them to unit norm a second time, in T.
-fn by_weight<T: Real>(weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
-    let order = by_falling_weight(&weights);
-    let sorted = in_range(&weights.select(Axis(0), &order))?;
-    CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), &order)).collect())
+/// The model with its components in this order. Columns stay as they were solved for: `CpTensor::arrange` would scale them
+/// to unit norm a second time, in T.
+fn in_order<T: Real>(order: &[usize], weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
+    let sorted = in_range(&weights.select(Axis(0), order))?;
+    CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), order)).collect())
 }
 
 /// The weights in T, where they have to be finite.

@@ -34,7 +34,8 @@ pub(super) fn update<T: Real>(
     let mut product = steps.product(mode, wide)?;
     let seconds = &mut product.seconds;
     let (norms, mut new) = timed(&mut seconds.solve, || {
-        let mut a = factor.mapv(Real::f64) * weights;
+        // Row-major whatever the factor is, as sums depend on the order.
+        let mut a = Array2::from_shape_fn(factor.dim(), |(i, r)| factor[[i, r]].f64() * weights[r]);
         for first in (0..a.ncols()).step_by(rank) {
             let block = first..first + rank;
             let (g, v) = (product.g.slice(s![.., block.clone()]), v.slice(s![block.clone(), block.clone()]));

@@ -1,5 +1,6 @@
 //! What CP-ALS is told, and what it answers.
 
+use super::checkpoint::Checkpoint;
 use crate::plan::{Method, PlanOptions};
 use crate::{CpTensor, Error, Result, Shape};
 
@@ -14,6 +15,12 @@ use crate::{CpTensor, Error, Result, Shape};
 pub enum Init {
     /// Entries uniform in [0, 1), from ChaCha8 with this seed: the same on every machine and device.
     Random {
+        /// The seed.
+        seed: u64,
+    },
+    /// Entries from the standard normal distribution, from ChaCha8 with this seed. They may differ in the last bit between
+    /// machines, as logarithms do, but not between devices of one.
+    Normal {
         /// The seed.
         seed: u64,
     },
@@ -44,6 +51,8 @@ pub struct CpAlsOptions {
     pub fit_tolerance: f64,
     /// The start (random, seed 0).
     pub init: Init,
+    /// Starts that run side by side (1).
+    pub starts: usize,
     /// Modes whose factors are left as the start has them (none).
     pub fixed: Vec<usize>,
     /// Modes whose factors have no negative entry (none): see [`nonneg`](Self::nonneg).
@@ -52,6 +61,8 @@ pub struct CpAlsOptions {
     pub ridge: f64,
     /// Seconds after which no further sweep is begun (no limit).
     pub max_seconds: Option<f64>,
+    /// Where to save what there is, and how often (nowhere).
+    pub checkpoint: Option<Checkpoint>,
     /// The MTTKRP's method, tile and column block. Its dtype is the data's.
     pub plan: PlanOptions,
 }
@@ -68,10 +79,12 @@ impl CpAlsOptions {
             max_sweeps: 100,
             fit_tolerance: 1e-6,
             init: Init::Random { seed: 0 },
+            starts: 1,
             fixed: Vec::new(),
             nonneg: Vec::new(),
             ridge: 0.0,
             max_seconds: None,
+            checkpoint: None,
             plan: PlanOptions::default(),
         }
     }
@@ -104,6 +117,23 @@ impl CpAlsOptions {
     /// ```
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
+        self
+    }
+
+    /// That many starts run as one batch, and the best is returned: their factors lie side by side in MTTKRPs of rank
+    /// `starts * rank`, so X is read once for all of them. The first starts from `init`; the others are random, of its kind
+    /// and with the seeds after its own (uniform, seeds 1, 2, .. beside a given model). All go on until none changes by
+    /// the tolerance. Plans, memory and the dense part are those of the larger rank.
+    ///
+    /// ```
+    /// use polyad::{CpAlsOptions, Cpu, cp_als};
+    /// let x = ndarray::Array3::from_shape_fn((5, 4, 3), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+    /// let result = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(2).starts(4)).unwrap();
+    /// assert_eq!(result.start_fits.len(), 4);
+    /// assert!(result.start_fits.iter().all(|&fit| fit <= result.fit));
+    /// ```
+    pub fn starts(mut self, starts: usize) -> Self {
+        self.starts = starts;
         self
     }
 
@@ -174,6 +204,27 @@ impl CpAlsOptions {
         self
     }
 
+    /// Saves what there is as it goes, in a file that is replaced at once, so that a run that is killed loses at most one
+    /// interval. A run that resumes goes on to the same bits as one that was never interrupted, on the same device (on the
+    /// CPU, with as many threads). It has to be given the same tensor and options, but for the limits on sweeps, time and
+    /// tolerance: anything else is an error. A checkpoint that cannot be written is a warning.
+    ///
+    /// ```
+    /// use polyad::{Checkpoint, CpAlsOptions, Cpu, Every, cp_als};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let x = ndarray::Array3::from_shape_fn((5, 4, 3), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+    /// let options = CpAlsOptions::new(2).fit_tolerance(0.0);
+    /// let checkpoint = Checkpoint::new(dir.path()).every(Every::Sweeps(2));
+    /// cp_als(&Cpu::new(), x.view(), &options.clone().max_sweeps(5).checkpoint(checkpoint.clone())).unwrap();
+    /// let resumed = options.clone().max_sweeps(9).checkpoint(checkpoint.resume(true));
+    /// let resumed = cp_als(&Cpu::new(), x.view(), &resumed).unwrap();
+    /// assert_eq!(resumed.model, cp_als(&Cpu::new(), x.view(), &options.max_sweeps(9)).unwrap().model);
+    /// ```
+    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+        self.checkpoint = Some(checkpoint);
+        self
+    }
+
     /// How MTTKRP is done.
     ///
     /// ```
@@ -190,9 +241,13 @@ impl CpAlsOptions {
         if self.rank == 0 {
             return Err(Error::RankZero);
         }
-        if self.max_sweeps == 0 {
-            let requirement = "at least one sweep is needed".into();
-            return Err(Error::Option { name: "max_sweeps", value: "0".into(), requirement });
+        for (name, value, requirement) in [
+            ("max_sweeps", self.max_sweeps, "at least one sweep is needed"),
+            ("starts", self.starts, "at least one start is needed"),
+        ] {
+            if value == 0 {
+                return Err(Error::Option { name, value: "0".into(), requirement: requirement.into() });
+            }
         }
         let numbers = [
             ("fit_tolerance", self.fit_tolerance),
@@ -203,6 +258,7 @@ impl CpAlsOptions {
             let requirement = "it must be a finite number of at least 0".into();
             return Err(Error::Option { name, value: value.to_string(), requirement });
         }
+        self.checkpoint.iter().try_for_each(Checkpoint::check)?;
         self.fixed.iter().chain(&self.nonneg).try_for_each(|&mode| shape.check_mode(mode))
     }
 }
@@ -217,7 +273,7 @@ impl CpAlsOptions {
 pub struct Sweep {
     /// 1 for the first.
     pub number: usize,
-    /// `1 - |X - Xhat| / |X|` after it.
+    /// `1 - |X - Xhat| / |X|` after it; of several starts the best.
     pub fit: f64,
     /// Difference to the fit before it; `None` for the first.
     pub fit_change: Option<f64>,
@@ -326,6 +382,10 @@ pub struct CpAlsResult<T> {
     pub initial_fit: Option<f64>,
     /// The fit after each sweep.
     pub fits: Vec<f64>,
+    /// The last fit of every start, in order of their seeds.
+    pub start_fits: Vec<f64>,
+    /// The start that the model comes from, counted from 0.
+    pub best_start: usize,
     /// Sweeps done.
     pub sweeps: usize,
     /// Why it ended.

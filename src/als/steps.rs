@@ -32,6 +32,9 @@ pub trait AlsSteps<T: Real> {
     /// Replaces a factor by one that the host has made.
     fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()>;
 
+    /// A copy of the factors as they are, between sweeps.
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>>;
+
     /// The factors as they are. They may be moved out: nothing else comes after it.
     fn factors(&mut self) -> Result<Vec<Array2<T>>>;
 
@@ -166,6 +169,10 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
         self.ready = None;
         self.factors[mode].assign(&factor);
         self.backend.set_factor(&mut self.u, mode, factor)
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
+        Ok(self.factors.clone())
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -20,8 +20,8 @@ impl<T: Real> CpTensor<T> {
     /// columns: here evenly, so that all columns of a component have the same norm. R. Bro and H. A. L. Kiers, Journal of
     /// Chemometrics 17, 2003, DOI 10.1002/cem.801.
     ///
-    /// It takes one pass over x and is computed in f64 on the host. The factors' pseudo-inverses leave out singular values up
-    /// to `sqrt(eps)` of the largest, so components that coincide lower it.
+    /// It takes one pass over x and is computed in f64 on the host. The factors' pseudo-inverses leave out singular values that
+    /// are nothing but rounding: up to `R eps` of the largest, eps being that of `T` and at least the root of f64's.
     ///
     /// # Errors
     /// [`Error::DimsMismatch`] where x has other dims, [`Error::NonFinite`] for a model and a tensor so far apart in scale that
@@ -41,7 +41,10 @@ impl<T: Real> CpTensor<T> {
         }
         // The inverse of a column is the inverse of its scale times that of the unit column; the scales come last.
         let unit = Scaled::new(self).into_unit();
-        let inverses = unit.columns.iter().map(pseudo_inverse).collect::<Result<Vec<_>>>()?;
+        let eps = <T as num_traits::Float>::epsilon().f64();
+        let cutoff = (rank as f64 * eps).powi(2).max(rank as f64 * f64::EPSILON);
+        let inverses =
+            unit.columns.iter().map(|columns| pseudo_inverse(columns, cutoff)).collect::<Result<Vec<_>>>()?;
 
         // One mode after the other from the last on: (.., I) times (I x R) moves the new mode to the front, so that after all
         // of them the modes are in order again.
@@ -104,8 +107,8 @@ impl<T: Real> CpTensor<T> {
     }
 }
 
-/// The pseudo-inverse of a factor, `R x I`, from the eigenvalues of its gram.
-fn pseudo_inverse(a: &Array2<f64>) -> Result<Mat<f64>> {
+/// The pseudo-inverse of a factor, `R x I`, from the eigenvalues of its gram that are above `cutoff` times the largest.
+fn pseudo_inverse(a: &Array2<f64>, cutoff: f64) -> Result<Mat<f64>> {
     let (rows, rank) = a.dim();
     let a = Mat::from_fn(rows, rank, |i, r| a[[i, r]]);
     let gram = a.transpose() * &a;
@@ -114,7 +117,7 @@ fn pseudo_inverse(a: &Array2<f64>) -> Result<Mat<f64>> {
         reason: format!("the eigenvalues of a factor of {rows} x {rank} did not converge"),
     })?;
     let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
-    let cutoff = rank as f64 * f64::EPSILON * lambda.iter().copied().fold(0.0, f64::max);
+    let cutoff = cutoff * lambda.iter().copied().fold(0.0, f64::max);
     let inverse = Mat::from_fn(rank, rank, |i, r| if lambda[r] > cutoff { eigen.U()[(i, r)] / lambda[r] } else { 0.0 });
     Ok(inverse * eigen.U().transpose() * a.transpose())
 }

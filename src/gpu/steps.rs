@@ -329,6 +329,10 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
         self.write_magnitudes(mode)
     }
 
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
+        self.factors()
+    }
+
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {
         let (shape, stride) = (&self.u.shape, column_stride(self.rank));
         let rows: usize = shape.iter().sum();

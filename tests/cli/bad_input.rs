@@ -180,7 +180,11 @@ fn bad_factors_and_starts() {
             INPUT,
             "overflowed f32 at index (0, 0)",
         ),
-        ("decompose x.npy --rank 2 --init missing -o out", INPUT, "--init missing: neither random, nvecs nor a folder"),
+        (
+            "decompose x.npy --rank 2 --init missing -o out",
+            INPUT,
+            "--init missing: neither random, normal, nvecs nor a folder",
+        ),
         ("decompose x.npy --rank 2 --init folder -o out", INPUT, "folder: "),
         ("decompose x.npy --rank 2 --init x.npy -o out", INPUT, "--init x.npy: "),
         ("decompose x.npy --rank 2 --init too_few -o out", INPUT, "dims (2, 3), expected (2, 3, 4)"),
