@@ -8,6 +8,8 @@
 //! Reference  -
 alias Stored = f32; // @spec f32|f64
 
+const REST: u32 = (max(ORDER, 2u) - 2u) * RUNS; // the other modes but the last; steps that cross runs have none
+
 struct FusedParams {
     rows: u32,
     right: u32,
