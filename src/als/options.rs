@@ -121,9 +121,9 @@ impl CpAlsOptions {
     }
 
     /// That many starts run as one batch, and the best is returned: their factors lie side by side in MTTKRPs of rank
-    /// `starts * rank`, so X is read once for all of them. The first starts from `init`; the others are random, of its kind
-    /// and with the seeds after its own (uniform, seeds 1, 2, .. beside a given model). All go on until none changes by
-    /// the tolerance. Plans, memory and the dense part are those of the larger rank.
+    /// `starts * rank`, so X is read once for all of them. The first starts from `init`; the others are random, with
+    /// the seeds after its own (beside a given model 1, 2, ..), and uniform unless `init` is normal. All go on until none
+    /// changes by the tolerance. Plans, memory and the dense part are those of the larger rank.
     ///
     /// ```
     /// use polyad::{CpAlsOptions, Cpu, cp_als};

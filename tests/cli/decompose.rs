@@ -95,8 +95,27 @@ fn the_summary_has_exactly_these_keys() {
     let summary = folder.json("out/summary.json");
     let keys: BTreeSet<&str> = summary.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = [
-        "dims", "rank", "device", "algebra", "method", "tuning", "dtype", "seed", "sweeps", "stop", "fit", "fits",
-        "seconds", "warnings",
+        "dims",
+        "rank",
+        "device",
+        "algebra",
+        "method",
+        "tuning",
+        "dtype",
+        "seed",
+        "sweeps",
+        "stop",
+        "initial_fit",
+        "fit",
+        "fits",
+        "start_fits",
+        "best_start",
+        "fixed",
+        "nonneg",
+        "ridge",
+        "core_consistency",
+        "seconds",
+        "warnings",
     ];
     assert_eq!(keys, BTreeSet::from(expected));
     assert_eq!(summary["dims"], serde_json::json!(DIMS));

@@ -344,7 +344,7 @@ fn one<T: Real>(
         write(dir, &result, &summary)?;
     }
     if range {
-        let core = core_consistency.map_or("unknown".into(), |percent| number(percent));
+        let core = core_consistency.map_or("unknown".into(), number);
         out.line(format_args!(
             "rank {rank:>4}  fit {:.8}  core consistency {core:>12}  after {} sweeps ({})",
             result.fit, result.sweeps, summary.stop
