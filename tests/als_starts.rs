@@ -160,6 +160,26 @@ fn singular_vectors_are_followed_by_random_columns() {
     }
 }
 
+/// Without other modes, with singular equations, with nothing to find: starts do not get into each other's way.
+#[test]
+fn odd_tensors_have_several_starts_too() {
+    for dims in [&[7][..], &[1, 1], &[1, 5, 1], &[3, 4, 2]] {
+        let x: ArrayD<f64> = Numbers::new(7).tensor(dims);
+        for x in [x.clone(), x * 0.0] {
+            for options in
+                [CpAlsOptions::new(3), CpAlsOptions::new(3).nonneg(0..dims.len()), CpAlsOptions::new(5).ridge(0.1)]
+            {
+                let result = cp_als(&Cpu::new(), x.view(), &options.starts(3)).unwrap();
+                assert!(result.start_fits.iter().all(|fit| fit.is_finite() && *fit <= 1.0), "{dims:?}: {result:?}");
+                let zero = x.iter().all(|v| *v == 0.0);
+                assert!(!zero || (result.fit == 1.0 && result.sweeps == 2), "{dims:?}: {result:?}");
+                let expected = true_fit(&x, &result.model);
+                assert!(zero || (expected - result.fit).abs() < 1e-7, "{dims:?}: {} and {expected}", result.fit);
+            }
+        }
+    }
+}
+
 #[test]
 fn no_starts_are_an_error() {
     let x = Array2::<f64>::ones((3, 4));

@@ -144,7 +144,7 @@ impl CpAlsOptions {
     /// ```
     /// use ndarray::{Array1, Array2, array};
     /// use polyad::{CpAlsOptions, CpTensor, Cpu, Init, cp_als};
-    /// let x = array![[2.0, 4.0], [3.0, 6.0]];
+    /// let x = array![[2.0f64, 4.0], [3.0, 6.0]];
     /// let known = CpTensor::new(Array1::ones(1), vec![Array2::ones((2, 1)), array![[1.0], [2.0]]]).unwrap();
     /// let options = CpAlsOptions::new(1).init(Init::Model(Box::new(known))).fix([1]);
     /// let model = cp_als(&Cpu::new(), x.view(), &options).unwrap().model;
