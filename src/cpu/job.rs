@@ -27,6 +27,13 @@ impl<'a, T: Real> Job<'a, T> {
         Self { x, shape: plan.shape(), factors, mode: plan.mode(), rank: plan.rank(), tile, block }
     }
 
+    /// The same with its element type named: `U` is `T`.
+    pub fn cast<U: Real>(&self) -> Job<'a, U> {
+        let Self { shape, mode, rank, tile, block, .. } = *self;
+        let factors = self.factors.iter().map(|f| bytemuck::cast_slice(f)).collect();
+        Job { x: bytemuck::cast_slice(self.x), shape, factors, mode, rank, tile, block }
+    }
+
     /// The modes other than the job's, in order.
     pub fn others(&self) -> Vec<usize> {
         (0..self.shape.order()).filter(|&m| m != self.mode).collect()

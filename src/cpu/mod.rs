@@ -2,6 +2,7 @@
 //! against.
 
 mod elem;
+mod fused;
 mod gemm;
 mod job;
 pub mod reference;
@@ -158,7 +159,7 @@ impl Backend for Cpu {
         let factors: Option<Vec<&[T]>> = u.factors.iter().map(|f| f.as_slice()).collect();
         let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
         let weights: Vec<T> = u.weights.to_vec();
-        let run = |g: &mut [T]| self.install(|| run(plan.method(), &job, &weights, g));
+        let run = |g: &mut [T]| self.install(|| run(plan, &job, &weights, g));
         match g.as_slice_mut() {
             Some(g) => run(g)?,
             None => {
@@ -172,16 +173,20 @@ impl Backend for Cpu {
 }
 
 /// The kernel of the method, then the weights and the check that all of G is finite.
-fn run<T: Real>(method: Method, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
+fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
     g.fill(T::zero());
-    match method {
+    match plan.method() {
         // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
         _ if job.shape.order() == 1 => g.chunks_mut(job.rank).zip(job.x).for_each(|(row, &x)| row.fill(x)),
         Method::Elem => elem::elem(job, g),
         Method::Slice => slice::slice(job, g),
         Method::Tile => tile::tile(job, g),
-        // A plan for the CPU is never Auto or Fused.
-        Method::Gemm | Method::Auto | Method::Fused => gemm::gemm(job, g)?,
+        Method::Gemm => gemm::gemm(job, g)?,
+        // A plan is never Auto.
+        Method::Auto | Method::Fused => match plan.walk() {
+            Some(walk) => fused::fused(job, walk, None, g),
+            None => gemm::gemm(job, g)?,
+        },
     }
     let bad = g.par_chunks_mut(job.rank).enumerate().find_map_first(|(i, row)| {
         row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);

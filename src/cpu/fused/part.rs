@@ -1,0 +1,366 @@
+//! One part of the work: blocks of KR are made, and the rows of X that the part has are multiplied by each.
+
+use super::simd::{Element, lanes};
+use super::tile::{along_k, along_rows, none};
+use crate::MAX_ORDER;
+use crate::cpu::job::{Job, advance};
+use crate::plan::{Cut, Side, Walk};
+use bytemuck::{Pod, Zeroable};
+use pulp::{Simd, WithSimd};
+use std::ops::Range;
+
+/// Most rows of a tile.
+const ROWS: usize = 8;
+
+/// Memory that is aligned for any vector.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Line([u8; 64]);
+
+/// What a thread needs beside the operands; kept from part to part.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    kr: Vec<Line>,
+    /// The product of the factor rows that stay the same along a run.
+    outer: Vec<Line>,
+}
+
+/// A part: adds to `g`, whose first row is the result's row `first_row`.
+pub(super) struct Part<'a, T> {
+    pub job: &'a Job<'a, T>,
+    pub walk: &'a Walk,
+    pub part: usize,
+    pub g: &'a mut [T],
+    pub first_row: usize,
+    pub scratch: &'a mut Scratch,
+}
+
+impl<T: Element> WithSimd for Part<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // As many rows and vectors as there are registers for, with some left for X and KR.
+        match S::REGISTER_COUNT {
+            32.. => self.run::<S, 8, 4, 3>(s),
+            16.. => self.run::<S, 6, 3, 2>(s),
+            _ => self.run::<S, 2, 2, 1>(s),
+        }
+    }
+}
+
+/// Where a row's sums go: the position in `g` of its row and, for every weight mode, that of its factor row.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    g: usize,
+    weights: [usize; MAX_ORDER],
+}
+
+/// The rows of the part in order, and where each belongs.
+struct Rows<'a> {
+    dims: &'a [usize],
+    /// The result's mode among them.
+    mode: usize,
+    index: [usize; MAX_ORDER],
+    rank: usize,
+    first_row: usize,
+}
+
+impl Rows<'_> {
+    fn seek(&mut self, row: usize) {
+        let mut rest = row;
+        for (i, &d) in self.index.iter_mut().zip(self.dims).rev() {
+            *i = rest % d;
+            rest /= d;
+        }
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Place {
+        let mut place = Place { g: (self.index[self.mode] - self.first_row) * self.rank, ..Place::default() };
+        let others = (0..self.dims.len()).filter(|&m| m != self.mode);
+        for (w, m) in place.weights.iter_mut().zip(others) {
+            *w = self.index[m] * self.rank;
+        }
+        advance(&mut self.index[..self.dims.len()], self.dims, None);
+        place
+    }
+}
+
+/// A block of KR that has been made, and what it is multiplied with.
+#[derive(Clone)]
+struct Block {
+    /// Ranks.
+    columns: Range<usize>,
+    /// Runs, and entries of each.
+    runs: Range<usize>,
+    entries: Range<usize>,
+}
+
+impl Block {
+    fn len(&self) -> usize {
+        self.runs.len() * self.entries.len()
+    }
+}
+
+/// Vectors in groups of at most `most`, as even as can be.
+fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let count = vectors.div_ceil(most);
+    (0..count).map(move |g| g * vectors / count..(g + 1) * vectors / count)
+}
+
+impl<T: Element> Part<'_, T> {
+    /// M and HALF rows of a tile (2 and 1 where there are fewer), N vectors of ranks.
+    #[inline(always)]
+    fn run<S: Simd, const M: usize, const HALF: usize, const N: usize>(mut self, s: S) {
+        let (walk, job) = (self.walk, self.job);
+        let (runs, entries) = match walk.side {
+            Side::Both => (walk.range(Cut::Sum, walk.runs, self.part), 0..walk.run),
+            _ => (0..1, walk.range(Cut::Sum, walk.run, self.part)),
+        };
+        let before = walk.range(Cut::Before, walk.before, self.part);
+        let rows = walk.range(Cut::Rows, walk.rows, self.part);
+        let after = walk.range(Cut::After, walk.after, self.part);
+        // Rows of the result that are visited again and again should stay in a cache.
+        let resident = if before.len() > 1 { (G_BYTES / (job.rank * size_of::<T>())).max(ROWS) } else { rows.len() };
+        for c in (0..job.rank).step_by(walk.columns) {
+            let columns = c..job.rank.min(c + walk.columns);
+            for l in runs.clone().step_by(walk.steps) {
+                for t in entries.clone().step_by(walk.step) {
+                    let runs = l..runs.end.min(l + walk.steps);
+                    let block = Block { columns: columns.clone(), runs, entries: t..entries.end.min(t + walk.step) };
+                    self.make::<S, N>(s, &block);
+                    for i in rows.clone().step_by(resident.max(1)) {
+                        let rows = i..rows.end.min(i + resident);
+                        self.each_run(&before, &rows, &after, |part, run| {
+                            part.multiply::<S, M, HALF, N>(s, &block, run);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `work` for every range of neighbouring rows.
+    #[inline(always)]
+    fn each_run(
+        &mut self,
+        before: &Range<usize>,
+        rows: &Range<usize>,
+        after: &Range<usize>,
+        mut work: impl FnMut(&mut Self, Range<usize>),
+    ) {
+        let (all_rows, all_after) = (self.walk.rows, self.walk.after);
+        if after.len() < all_after {
+            for a in before.clone() {
+                for i in rows.clone() {
+                    let first = (a * all_rows + i) * all_after;
+                    work(self, first + after.start..first + after.end);
+                }
+            }
+        } else if rows.len() < all_rows {
+            for a in before.clone() {
+                let first = a * all_rows;
+                work(self, (first + rows.start) * all_after..(first + rows.end) * all_after);
+            }
+        } else {
+            let each = all_rows * all_after;
+            work(self, before.start * each..before.end * each);
+        }
+    }
+
+    /// Makes a block of KR, padded with zeros to whole vectors: the vectors of a group, entry by entry, then the next
+    /// group's.
+    #[inline(always)]
+    fn make<S: Simd, const N: usize>(&mut self, s: S, block: &Block) {
+        let (walk, job) = (self.walk, self.job);
+        let modes: Vec<usize> = match walk.side {
+            Side::Right => (walk.split..job.shape.order()).collect(),
+            Side::Left => (0..walk.split).collect(),
+            Side::Both => job.others(),
+        };
+        let Some((&last, outer_modes)) = modes.split_last() else { return };
+        let lanes = lanes::<T, S>();
+        let vectors = block.columns.len().div_ceil(lanes);
+        let lines = |vectors: usize| vectors * size_of::<T::V<S>>() / size_of::<Line>() + 1;
+        let grow = |buffer: &mut Vec<Line>, vectors: usize| {
+            if buffer.len() < lines(vectors) {
+                buffer.resize(lines(vectors), Line::zeroed());
+            }
+        };
+        grow(&mut self.scratch.kr, vectors * block.len());
+        grow(&mut self.scratch.outer, vectors);
+        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(&mut self.scratch.kr);
+        let outer: &mut [T::V<S>] = bytemuck::cast_slice_mut(&mut self.scratch.outer);
+        let vector = |m: usize, i: usize, v: usize| {
+            let first = block.columns.start + v * lanes;
+            let row = &job.factors[m][i * job.rank..][..block.columns.end];
+            T::load(s, &row[first..block.columns.end.min(first + lanes)])
+        };
+        let run = job.shape[last];
+        for (l, k) in block.runs.clone().enumerate() {
+            let mut at = k * walk.run + block.entries.start;
+            let end = k * walk.run + block.entries.end;
+            let mut row = l * block.entries.len();
+            while at < end {
+                // Within a run of the last mode only its factor row changes.
+                let (first, count) = (at % run, (run - at % run).min(end - at));
+                if !outer_modes.is_empty() {
+                    let mut rest = at / run;
+                    for (position, &m) in outer_modes.iter().rev().enumerate() {
+                        let i = rest % job.shape[m];
+                        rest /= job.shape[m];
+                        for (v, product) in outer[..vectors].iter_mut().enumerate() {
+                            let factor = vector(m, i, v);
+                            *product = if position == 0 { factor } else { T::times(s, *product, factor) };
+                        }
+                    }
+                }
+                for group in groups(vectors, N) {
+                    let to = &mut kr[group.start * block.len()..][row * group.len()..][..count * group.len()];
+                    for (i, to) in (first..).zip(to.chunks_exact_mut(group.len())) {
+                        for (to, v) in to.iter_mut().zip(group.clone()) {
+                            let factor = vector(last, i, v);
+                            *to = if outer_modes.is_empty() { factor } else { T::times(s, outer[v], factor) };
+                        }
+                    }
+                }
+                at += count;
+                row += count;
+            }
+        }
+    }
+
+    /// Multiplies neighbouring rows of X by the block, in tiles.
+    #[inline(always)]
+    fn multiply<S: Simd, const M: usize, const HALF: usize, const N: usize>(
+        &mut self,
+        s: S,
+        block: &Block,
+        run: Range<usize>,
+    ) {
+        let (walk, job) = (self.walk, self.job);
+        let modes = match walk.side {
+            Side::Right => 0..walk.split,
+            Side::Left => walk.split..job.shape.order(),
+            Side::Both => job.mode..job.mode + 1,
+        };
+        let mut weights = [&[][..]; MAX_ORDER];
+        let count = modes.len() - 1;
+        for (w, m) in weights.iter_mut().zip(modes.clone().filter(|&m| m != job.mode)) {
+            *w = job.factors[m];
+        }
+        let weights = &weights[..count];
+        let mut rows = Rows {
+            dims: &job.shape[modes.clone()],
+            mode: job.mode - modes.start,
+            index: [0; MAX_ORDER],
+            rank: job.rank,
+            first_row: self.first_row,
+        };
+        rows.seek(run.start);
+        let mut at = run.start;
+        let mut places = [Place::default(); ROWS];
+        while at < run.end {
+            let left = run.end - at;
+            let m = match left {
+                _ if left >= M => M,
+                _ if left > HALF && run.len() >= M => M,
+                _ if left >= HALF => HALF,
+                _ if left > 2 && run.len() >= HALF => HALF,
+                _ if left >= 2 || run.len() >= 2 => 2,
+                _ => 1,
+            };
+            // The last tile starts early enough to be whole; the rows it has in common with the one before are dropped.
+            let first = at.min(run.end.saturating_sub(m).max(run.start));
+            let skip = at - first;
+            for place in &mut places[skip..m] {
+                *place = rows.next();
+            }
+            let places = &places[..m];
+            if m == M {
+                self.tile::<S, M, N>(s, block, first, skip, places, weights);
+            } else if m == HALF {
+                self.tile::<S, HALF, N>(s, block, first, skip, places, weights);
+            } else if m == 2 {
+                self.tile::<S, 2, N>(s, block, first, skip, places, weights);
+            } else {
+                self.tile::<S, 1, N>(s, block, first, skip, places, weights);
+            }
+            at = first + m;
+        }
+    }
+
+    /// M rows from `first` on times all vectors of the block.
+    #[inline(always)]
+    fn tile<S: Simd, const M: usize, const N: usize>(
+        &mut self,
+        s: S,
+        block: &Block,
+        first: usize,
+        skip: usize,
+        places: &[Place],
+        weights: &[&[T]],
+    ) {
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
+        for group in groups(vectors, N) {
+            match group.len() {
+                1 => self.product::<S, M, 1>(s, block, first, skip, group.start, places, weights),
+                2 => self.product::<S, M, 2>(s, block, first, skip, group.start, places, weights),
+                _ => self.product::<S, M, 3>(s, block, first, skip, group.start, places, weights),
+            }
+        }
+    }
+
+    /// M rows from `first` on times N vectors of the block from `vector` on, added to G but for the first `skip`.
+    #[inline(always)]
+    fn product<S: Simd, const M: usize, const N: usize>(
+        &mut self,
+        s: S,
+        block: &Block,
+        first: usize,
+        skip: usize,
+        vector: usize,
+        places: &[Place],
+        weights: &[&[T]],
+    ) {
+        let (walk, x) = (self.walk, self.job.x);
+        let kr: &[T::V<S>] = bytemuck::cast_slice(&self.scratch.kr);
+        let (kr, _) = kr[vector * block.len()..][..N * block.len()].as_chunks::<N>();
+        let mut sums = none::<T, S, M, N>();
+        if walk.side == Side::Left {
+            let all = walk.before * walk.rows * walk.after;
+            sums = along_rows::<T, S, M, N>(s, sums, &x[block.entries.start * all + first..], all, kr);
+        } else {
+            for (l, kr) in block.runs.clone().zip(kr.chunks_exact(block.entries.len())) {
+                let row = |m: usize| (l * walk.rows + first + m) * walk.run + block.entries.start;
+                let rows = std::array::from_fn(|m| &x[row(m)..][..block.entries.len()]);
+                sums = along_k::<T, S, M, N>(s, sums, rows, kr);
+            }
+        }
+        let lanes = lanes::<T, S>();
+        let start = block.columns.start + vector * lanes;
+        for (sums, place) in sums.iter().zip(places).skip(skip) {
+            for (v, &sum) in sums.iter().enumerate() {
+                let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
+                let g = &mut self.g[place.g..][columns.clone()];
+                let old = T::load(s, g);
+                let new = match weights.split_last() {
+                    None => T::plus(s, old, sum),
+                    Some((last, others)) => {
+                        let mut sum = sum;
+                        for (w, at) in others.iter().zip(place.weights) {
+                            sum = T::times(s, sum, T::load(s, &w[at..][columns.clone()]));
+                        }
+                        let last = T::load(s, &last[place.weights[others.len()]..][columns]);
+                        T::fma(s, sum, last, old)
+                    }
+                };
+                T::store(s, g, new);
+            }
+        }
+    }
+}
+
+/// Bytes of the result that are worked on while other modes run.
+const G_BYTES: usize = 256 << 10;
