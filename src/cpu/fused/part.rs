@@ -110,8 +110,8 @@ fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + C
 }
 
 impl<T: Element> Part<'_, T> {
-    /// M and HALF rows of a tile (2 and 1 where there are fewer), N vectors of ranks.
-    #[inline(always)]
+    /// M and HALF rows of a tile (2 and 1 where there are fewer), N vectors of ranks. What works on vectors is entered by
+    /// `vectorize`: only in there does the compiler use the instructions of S.
     fn run<S: Simd, const M: usize, const HALF: usize, const N: usize>(mut self, s: S) {
         let (walk, job) = (self.walk, self.job);
         let (runs, entries) = match walk.side {
@@ -142,7 +142,6 @@ impl<T: Element> Part<'_, T> {
     }
 
     /// Calls `work` for every range of neighbouring rows.
-    #[inline(always)]
     fn each_run(
         &mut self,
         before: &Range<usize>,
@@ -169,19 +168,9 @@ impl<T: Element> Part<'_, T> {
         }
     }
 
-    /// Makes a block of KR, padded with zeros to whole vectors: the vectors of a group, entry by entry, then the next
-    /// group's.
-    #[inline(always)]
+    /// Makes a block of KR.
     fn make<S: Simd, const N: usize>(&mut self, s: S, block: &Block) {
-        let (walk, job) = (self.walk, self.job);
-        let modes: Vec<usize> = match walk.side {
-            Side::Right => (walk.split..job.shape.order()).collect(),
-            Side::Left => (0..walk.split).collect(),
-            Side::Both => job.others(),
-        };
-        let Some((&last, outer_modes)) = modes.split_last() else { return };
-        let lanes = lanes::<T, S>();
-        let vectors = block.columns.len().div_ceil(lanes);
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
         let lines = |vectors: usize| vectors * size_of::<T::V<S>>() / size_of::<Line>() + 1;
         let grow = |buffer: &mut Vec<Line>, vectors: usize| {
             if buffer.len() < lines(vectors) {
@@ -190,49 +179,11 @@ impl<T: Element> Part<'_, T> {
         };
         grow(&mut self.scratch.kr, vectors * block.len());
         grow(&mut self.scratch.outer, vectors);
-        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(&mut self.scratch.kr);
-        let outer: &mut [T::V<S>] = bytemuck::cast_slice_mut(&mut self.scratch.outer);
-        let vector = |m: usize, i: usize, v: usize| {
-            let first = block.columns.start + v * lanes;
-            let row = &job.factors[m][i * job.rank..][..block.columns.end];
-            T::load(s, &row[first..block.columns.end.min(first + lanes)])
-        };
-        let run = job.shape[last];
-        for (l, k) in block.runs.clone().enumerate() {
-            let mut at = k * walk.run + block.entries.start;
-            let end = k * walk.run + block.entries.end;
-            let mut row = l * block.entries.len();
-            while at < end {
-                // Within a run of the last mode only its factor row changes.
-                let (first, count) = (at % run, (run - at % run).min(end - at));
-                if !outer_modes.is_empty() {
-                    let mut rest = at / run;
-                    for (position, &m) in outer_modes.iter().rev().enumerate() {
-                        let i = rest % job.shape[m];
-                        rest /= job.shape[m];
-                        for (v, product) in outer[..vectors].iter_mut().enumerate() {
-                            let factor = vector(m, i, v);
-                            *product = if position == 0 { factor } else { T::times(s, *product, factor) };
-                        }
-                    }
-                }
-                for group in groups(vectors, N) {
-                    let to = &mut kr[group.start * block.len()..][row * group.len()..][..count * group.len()];
-                    for (i, to) in (first..).zip(to.chunks_exact_mut(group.len())) {
-                        for (to, v) in to.iter_mut().zip(group.clone()) {
-                            let factor = vector(last, i, v);
-                            *to = if outer_modes.is_empty() { factor } else { T::times(s, outer[v], factor) };
-                        }
-                    }
-                }
-                at += count;
-                row += count;
-            }
-        }
+        let (walk, job) = (self.walk, self.job);
+        s.vectorize(Make::<T, N> { job, walk, block, kr: &mut self.scratch.kr, outer: &mut self.scratch.outer });
     }
 
     /// Multiplies neighbouring rows of X by the block, in tiles.
-    #[inline(always)]
     fn multiply<S: Simd, const M: usize, const HALF: usize, const N: usize>(
         &mut self,
         s: S,
@@ -292,7 +243,6 @@ impl<T: Element> Part<'_, T> {
     }
 
     /// M rows from `first` on times all vectors of the block.
-    #[inline(always)]
     fn tile<S: Simd, const M: usize, const N: usize>(
         &mut self,
         s: S,
@@ -304,37 +254,120 @@ impl<T: Element> Part<'_, T> {
     ) {
         let vectors = block.columns.len().div_ceil(lanes::<T, S>());
         for group in groups(vectors, N) {
+            let vector = group.start;
+            let (job, walk, kr) = (self.job, self.walk, &self.scratch.kr[..]);
+            let product = Product { job, walk, block, kr, first, skip, vector, places, weights, g: &mut *self.g };
             match group.len() {
-                1 => self.product::<S, M, 1>(s, block, first, skip, group.start, places, weights),
-                2 => self.product::<S, M, 2>(s, block, first, skip, group.start, places, weights),
-                _ => self.product::<S, M, 3>(s, block, first, skip, group.start, places, weights),
+                1 => s.vectorize(Sized::<T, M, 1>(product)),
+                2 => s.vectorize(Sized::<T, M, 2>(product)),
+                _ => s.vectorize(Sized::<T, M, 3>(product)),
             }
         }
     }
+}
 
-    /// M rows from `first` on times N vectors of the block from `vector` on, added to G but for the first `skip`.
+/// Makes a block of KR, padded with zeros to whole vectors: the vectors of a group of N, entry by entry, then the next
+/// group's.
+struct Make<'a, T, const N: usize> {
+    job: &'a Job<'a, T>,
+    walk: &'a Walk,
+    block: &'a Block,
+    kr: &'a mut [Line],
+    outer: &'a mut [Line],
+}
+
+impl<T: Element, const N: usize> Make<'_, T, N> {
+    /// A vector of a factor's row.
     #[inline(always)]
-    fn product<S: Simd, const M: usize, const N: usize>(
-        &mut self,
-        s: S,
-        block: &Block,
-        first: usize,
-        skip: usize,
-        vector: usize,
-        places: &[Place],
-        weights: &[&[T]],
-    ) {
-        let (walk, x) = (self.walk, self.job.x);
-        let kr: &[T::V<S>] = bytemuck::cast_slice(&self.scratch.kr);
+    fn vector<S: Simd>(&self, s: S, m: usize, i: usize, v: usize) -> T::V<S> {
+        let first = self.block.columns.start + v * lanes::<T, S>();
+        let row = &self.job.factors[m][i * self.job.rank..][..self.block.columns.end];
+        T::load(s, &row[first..row.len().min(first + lanes::<T, S>())])
+    }
+}
+
+impl<T: Element, const N: usize> WithSimd for Make<'_, T, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, s: S) {
+        let (walk, job, block) = (self.walk, self.job, self.block);
+        let modes: Vec<usize> = match walk.side {
+            Side::Right => (walk.split..job.shape.order()).collect(),
+            Side::Left => (0..walk.split).collect(),
+            Side::Both => job.others(),
+        };
+        let Some((&last, outer_modes)) = modes.split_last() else { return };
+        let (kr, outer) = (std::mem::take(&mut self.kr), std::mem::take(&mut self.outer));
+        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(kr);
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
+        let outer: &mut [T::V<S>] = &mut bytemuck::cast_slice_mut(outer)[..vectors];
+        let run = job.shape[last];
+        for (l, k) in block.runs.clone().enumerate() {
+            let mut at = k * walk.run + block.entries.start;
+            let end = k * walk.run + block.entries.end;
+            let mut row = l * block.entries.len();
+            while at < end {
+                // Within a run of the last mode only its factor row changes.
+                let (first, count) = (at % run, (run - at % run).min(end - at));
+                let mut rest = at / run;
+                for (position, &m) in outer_modes.iter().rev().enumerate() {
+                    let i = rest % job.shape[m];
+                    rest /= job.shape[m];
+                    for (v, product) in outer.iter_mut().enumerate() {
+                        let factor = self.vector(s, m, i, v);
+                        *product = if position == 0 { factor } else { T::times(s, *product, factor) };
+                    }
+                }
+                for group in groups(vectors, N) {
+                    let to = &mut kr[group.start * block.len()..][row * group.len()..][..count * group.len()];
+                    for (i, to) in (first..).zip(to.chunks_exact_mut(group.len())) {
+                        for (to, v) in to.iter_mut().zip(group.clone()) {
+                            let factor = self.vector(s, last, i, v);
+                            *to = if outer_modes.is_empty() { factor } else { T::times(s, outer[v], factor) };
+                        }
+                    }
+                }
+                at += count;
+                row += count;
+            }
+        }
+    }
+}
+
+/// Rows from `first` on times some vectors of the block from `vector` on, added to G but for the first `skip` rows.
+struct Product<'a, T> {
+    job: &'a Job<'a, T>,
+    walk: &'a Walk,
+    block: &'a Block,
+    kr: &'a [Line],
+    first: usize,
+    skip: usize,
+    vector: usize,
+    places: &'a [Place],
+    weights: &'a [&'a [T]],
+    g: &'a mut [T],
+}
+
+/// M rows and N vectors.
+struct Sized<'a, T, const M: usize, const N: usize>(Product<'a, T>);
+
+impl<T: Element, const M: usize, const N: usize> WithSimd for Sized<'_, T, M, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Product { job, walk, block, kr, first, skip, vector, places, weights, g } = self.0;
+        let kr: &[T::V<S>] = bytemuck::cast_slice(kr);
         let (kr, _) = kr[vector * block.len()..][..N * block.len()].as_chunks::<N>();
         let mut sums = none::<T, S, M, N>();
         if walk.side == Side::Left {
             let all = walk.before * walk.rows * walk.after;
-            sums = along_rows::<T, S, M, N>(s, sums, &x[block.entries.start * all + first..], all, kr);
+            sums = along_rows::<T, S, M, N>(s, sums, &job.x[block.entries.start * all + first..], all, kr);
         } else {
             for (l, kr) in block.runs.clone().zip(kr.chunks_exact(block.entries.len())) {
                 let row = |m: usize| (l * walk.rows + first + m) * walk.run + block.entries.start;
-                let rows = std::array::from_fn(|m| &x[row(m)..][..block.entries.len()]);
+                let rows = std::array::from_fn(|m| &job.x[row(m)..][..block.entries.len()]);
                 sums = along_k::<T, S, M, N>(s, sums, rows, kr);
             }
         }
@@ -343,7 +376,7 @@ impl<T: Element> Part<'_, T> {
         for (sums, place) in sums.iter().zip(places).skip(skip) {
             for (v, &sum) in sums.iter().enumerate() {
                 let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
-                let g = &mut self.g[place.g..][columns.clone()];
+                let g = &mut g[place.g..][columns.clone()];
                 let old = T::load(s, g);
                 let new = match weights.split_last() {
                     None => T::plus(s, old, sum),
