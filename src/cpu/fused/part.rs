@@ -3,7 +3,7 @@
 use super::simd::{Element, lanes};
 use super::tile::{along_k, along_rows, none};
 use crate::MAX_ORDER;
-use crate::cpu::job::{Job, advance};
+use crate::cpu::job::Job;
 use crate::plan::{Cut, Side, Walk};
 use bytemuck::{Pod, Zeroable};
 use pulp::{Simd, WithSimd};
@@ -49,14 +49,11 @@ impl<T: Element> WithSimd for Part<'_, T> {
     }
 }
 
-/// Where a row's sums go: the position in `g` of its row and, for every weight mode, that of its factor row.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    g: usize,
-    weights: [usize; MAX_ORDER],
-}
+/// Where the sums of a tile's rows go: for every row the position of its row in `g`, then, for every weight mode, that of
+/// its factor row.
+type Places = [[usize; ROWS]; MAX_ORDER];
 
-/// The rows of the part in order, and where each belongs.
+/// The rows of the matrix in order, and where each belongs.
 struct Rows<'a> {
     dims: &'a [usize],
     /// The result's mode among them.
@@ -69,21 +66,31 @@ struct Rows<'a> {
 impl Rows<'_> {
     fn seek(&mut self, row: usize) {
         let mut rest = row;
-        for (i, &d) in self.index.iter_mut().zip(self.dims).rev() {
+        for (i, &d) in self.index[..self.dims.len()].iter_mut().zip(self.dims).rev() {
             *i = rest % d;
             rest /= d;
         }
     }
 
-    #[inline(always)]
-    fn next(&mut self) -> Place {
-        let mut place = Place { g: (self.index[self.mode] - self.first_row) * self.rank, ..Place::default() };
-        let others = (0..self.dims.len()).filter(|&m| m != self.mode);
-        for (w, m) in place.weights.iter_mut().zip(others) {
-            *w = self.index[m] * self.rank;
+    /// The next rows' places.
+    fn next(&mut self, places: &mut Places, rows: Range<usize>) {
+        for row in rows {
+            places[0][row] = (self.index[self.mode] - self.first_row) * self.rank;
+            let mut weight = 0;
+            for (m, &i) in self.index[..self.dims.len()].iter().enumerate() {
+                if m != self.mode {
+                    weight += 1;
+                    places[weight][row] = i * self.rank;
+                }
+            }
+            for (i, &d) in self.index[..self.dims.len()].iter_mut().zip(self.dims).rev() {
+                *i += 1;
+                if *i < d {
+                    break;
+                }
+                *i = 0;
+            }
         }
-        advance(&mut self.index[..self.dims.len()], self.dims, None);
-        place
     }
 }
 
@@ -211,7 +218,7 @@ impl<T: Element> Part<'_, T> {
         };
         rows.seek(run.start);
         let mut at = run.start;
-        let mut places = [Place::default(); ROWS];
+        let mut places = [[0; ROWS]; MAX_ORDER];
         while at < run.end {
             let left = run.end - at;
             let m = match left {
@@ -225,18 +232,15 @@ impl<T: Element> Part<'_, T> {
             // The last tile starts early enough to be whole; the rows it has in common with the one before are dropped.
             let first = at.min(run.end.saturating_sub(m).max(run.start));
             let skip = at - first;
-            for place in &mut places[skip..m] {
-                *place = rows.next();
-            }
-            let places = &places[..m];
+            rows.next(&mut places, skip..m);
             if m == M {
-                self.tile::<S, M, N>(s, block, first, skip, places, weights);
+                self.tile::<S, M, N>(s, block, first, skip, &places, weights);
             } else if m == HALF {
-                self.tile::<S, HALF, N>(s, block, first, skip, places, weights);
+                self.tile::<S, HALF, N>(s, block, first, skip, &places, weights);
             } else if m == 2 {
-                self.tile::<S, 2, N>(s, block, first, skip, places, weights);
+                self.tile::<S, 2, N>(s, block, first, skip, &places, weights);
             } else {
-                self.tile::<S, 1, N>(s, block, first, skip, places, weights);
+                self.tile::<S, 1, N>(s, block, first, skip, &places, weights);
             }
             at = first + m;
         }
@@ -249,7 +253,7 @@ impl<T: Element> Part<'_, T> {
         block: &Block,
         first: usize,
         skip: usize,
-        places: &[Place],
+        places: &Places,
         weights: &[&[T]],
     ) {
         let vectors = block.columns.len().div_ceil(lanes::<T, S>());
@@ -344,7 +348,7 @@ struct Product<'a, T> {
     first: usize,
     skip: usize,
     vector: usize,
-    places: &'a [Place],
+    places: &'a Places,
     weights: &'a [&'a [T]],
     g: &'a mut [T],
 }
@@ -368,25 +372,25 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for Sized<'_, T, M, N>
             for (l, kr) in block.runs.clone().zip(kr.chunks_exact(block.entries.len())) {
                 let row = |m: usize| (l * walk.rows + first + m) * walk.run + block.entries.start;
                 let rows = std::array::from_fn(|m| &job.x[row(m)..][..block.entries.len()]);
-                sums = along_k::<T, S, M, N>(s, sums, rows, kr);
+                sums = along_k::<T, S, M, N>(s, sums, rows, M * walk.run, kr);
             }
         }
         let lanes = lanes::<T, S>();
         let start = block.columns.start + vector * lanes;
-        for (sums, place) in sums.iter().zip(places).skip(skip) {
+        for (row, sums) in sums.iter().enumerate().skip(skip) {
             for (v, &sum) in sums.iter().enumerate() {
                 let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
-                let g = &mut g[place.g..][columns.clone()];
+                let g = &mut g[places[0][row]..][columns.clone()];
                 let old = T::load(s, g);
-                let new = match weights.split_last() {
-                    None => T::plus(s, old, sum),
-                    Some((last, others)) => {
+                let new = match weights {
+                    [] => T::plus(s, old, sum),
+                    [w] => T::fma(s, sum, T::load(s, &w[places[1][row]..][columns]), old),
+                    _ => {
                         let mut sum = sum;
-                        for (w, at) in others.iter().zip(place.weights) {
-                            sum = T::times(s, sum, T::load(s, &w[at..][columns.clone()]));
+                        for (w, places) in weights.iter().zip(&places[1..]) {
+                            sum = T::times(s, sum, T::load(s, &w[places[row]..][columns.clone()]));
                         }
-                        let last = T::load(s, &last[place.weights[others.len()]..][columns]);
-                        T::fma(s, sum, last, old)
+                        T::plus(s, old, sum)
                     }
                 };
                 T::store(s, g, new);
