@@ -6,6 +6,7 @@ mod fused;
 mod gemm;
 mod job;
 pub mod reference;
+mod simd;
 mod slice;
 mod tile;
 
@@ -15,6 +16,7 @@ use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
 use job::Job;
 use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Dimension, IxDyn};
 use rayon::prelude::*;
+use simd::Isa;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -175,16 +177,17 @@ impl Backend for Cpu {
 /// The kernel of the method, then the weights and the check that all of G is finite.
 fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
     g.fill(T::zero());
+    let isa = Isa::best::<T>(job.rank);
     match plan.method() {
         // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
         _ if job.shape.order() == 1 => g.chunks_mut(job.rank).zip(job.x).for_each(|(row, &x)| row.fill(x)),
-        Method::Elem => elem::elem(job, g),
-        Method::Slice => slice::slice(job, g),
-        Method::Tile => tile::tile(job, g),
+        Method::Elem => elem::elem(job, isa, g),
+        Method::Slice => slice::slice(job, isa, g),
+        Method::Tile => tile::tile(job, isa, g),
         Method::Gemm => gemm::gemm(job, g)?,
         // A plan is never Auto.
         Method::Auto | Method::Fused => match plan.walk() {
-            Some(walk) => fused::fused(job, walk, None, g),
+            Some(walk) => fused::fused(job, walk, isa, g),
             None => gemm::gemm(job, g)?,
         },
     }

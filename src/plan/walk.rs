@@ -57,7 +57,8 @@ pub(crate) struct Walk {
 /// Bytes of a block of KR: small beside the second-level cache.
 const BLOCK_BYTES: usize = 128 << 10;
 /// Most entries along k of a block.
-const STEP: usize = 512;
+const STEP: usize = 384;
+const LEFT_STEP: usize = 192;
 /// Most ranks of a block.
 const COLUMNS: usize = 512;
 /// Ranks of a vector, for the estimates.
@@ -70,17 +71,25 @@ const PARTS: usize = 32;
 const PARTIALS: usize = 1 << 19;
 
 impl Walk {
+    /// Most bytes of X that are fetched ahead of a block, so that they stay in the second-level cache.
+    pub const AHEAD_BYTES: usize = 448 << 10;
+
     /// The walk with the least estimated work. The order of the shape is at least 2.
     pub fn new(shape: &Shape, mode: usize, rank: usize, dtype: Dtype) -> Self {
+        let best =
+            Self::all(shape, mode, rank, dtype).min_by(|a, b| a.work(rank, dtype).total_cmp(&b.work(rank, dtype)));
+        let mut walk = best.unwrap_or_else(|| Self::of(shape, mode, rank, dtype, Side::Right, shape.order()));
+        walk.cut(shape, rank);
+        walk
+    }
+
+    /// Every walk there is, not yet cut into parts.
+    pub fn all(shape: &Shape, mode: usize, rank: usize, dtype: Dtype) -> impl Iterator<Item = Self> {
         let order = shape.order();
         let right = (mode + 1..order).map(|split| (Side::Right, split));
         let left = (1..=mode).map(|split| (Side::Left, split));
         let both = (mode > 0 && mode + 1 < order).then_some((Side::Both, mode));
-        let walks = right.chain(left).chain(both).map(|(side, split)| Self::of(shape, mode, rank, dtype, side, split));
-        let best = walks.min_by(|a, b| a.work(shape, rank, dtype).total_cmp(&b.work(shape, rank, dtype)));
-        let mut walk = best.unwrap_or_else(|| Self::of(shape, mode, rank, dtype, Side::Right, order));
-        walk.cut(shape, rank);
-        walk
+        right.chain(left).chain(both).map(move |(side, split)| Self::of(shape, mode, rank, dtype, side, split))
     }
 
     fn of(shape: &Shape, mode: usize, rank: usize, dtype: Dtype, side: Side, split: usize) -> Self {
@@ -97,7 +106,8 @@ impl Walk {
             Side::Both => (1, 1),
         };
         let columns = rank.div_ceil(rank.div_ceil(COLUMNS)).next_multiple_of(LANES);
-        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(64, STEP);
+        let longest = if side == Side::Left { LEFT_STEP } else { STEP };
+        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(64, longest);
         let step = run.div_ceil(run.div_ceil(most));
         let steps = (most / run).clamp(1, runs);
         let rows = shape.rows(mode);
@@ -110,24 +120,22 @@ impl Walk {
     }
 
     /// Cycles for each multiply-add of a vector, roughly: 1 for itself, the others are what is lost.
-    fn work(&self, shape: &Shape, rank: usize, dtype: Dtype) -> f64 {
+    fn work(&self, rank: usize, dtype: Dtype) -> f64 {
         let vectors = rank.div_ceil(LANES) as f64;
         let weights = if self.before > 1 || self.after > 1 { 2.0 } else { 0.0 };
         // A row's sum is multiplied by its weights and added to G.
-        let flush = (3.0 + weights + 8.0 / vectors) / (self.step * self.steps) as f64;
+        let flush = (3.0 + weights + 12.0 / vectors) / (self.step * self.steps) as f64;
         // A row of KR is made once and used for all rows.
         let form = (2.0 + 4.0 / vectors) / self.all_rows() as f64;
-        let stride = self.all_rows() * dtype.bytes() as usize;
+        let block = self.step * self.all_rows() * dtype.bytes() as usize;
         let layout = match self.side {
             Side::Right => 0.0,
-            // Short runs are entered anew often.
-            Side::Both => 3.0 / self.step as f64 / vectors,
+            // Runs lie apart and are entered anew often.
+            Side::Both => 0.45 + 4.0 / self.step as f64 / vectors,
             // Neighbours along k are far apart: every one is in a page of its own.
-            Side::Left if stride > 16 << 10 => 0.3,
-            Side::Left if stride > 4 << 10 => 0.05,
+            Side::Left if block > Self::AHEAD_BYTES => 0.35,
             Side::Left => 0.0,
         };
-        let _ = shape;
         1.0 + flush + form + layout
     }
 

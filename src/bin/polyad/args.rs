@@ -11,7 +11,7 @@ pub struct Work {
     /// Where to compute: auto, cpu, gpu, or part of an adapter's name or its PCI id (see `polyad devices`)
     #[arg(long, value_name = "auto|cpu|gpu|NAME", default_value = "auto")]
     pub device: String,
-    /// How MTTKRP is computed; fused is for GPUs only
+    /// How MTTKRP is computed
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub method: Method,
     /// Element type computed in [default: the file's; f64 for integers and text]
@@ -21,6 +21,9 @@ pub struct Work {
     /// changes nothing elsewhere
     #[arg(long, default_value = "float32", value_parser = precisions())]
     pub precision: Precision,
+    /// Threads of the CPU [default: one for each core]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub threads: Option<usize>,
 }
 
 impl Work {

@@ -88,7 +88,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let start = start(args, &shape)?;
     check_memory(&shape, args.rank)?;
     let work = &args.work;
-    let choice = choose(&work.device, &shape, args.rank, file.natural_dtype(), work.dtype)?;
+    let choice = choose(work, &shape, args.rank, file.natural_dtype())?;
     out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
     out.line(format_args!("device   {}: {}", polyad::Backend::name(&choice.device), choice.why));
     match choice.dtype {

@@ -1,5 +1,6 @@
 //! `--device`: which device computes, and why.
 
+use crate::args::{Work, at_least_one};
 use crate::failure::Failure;
 use crate::report::warn;
 use polyad::{Backend, Cpu, Device, Dtype, Error, Shape};
@@ -17,8 +18,15 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-/// Chooses a device for a problem. `natural` is the file's dtype, `asked` the one of `--dtype`.
-pub fn choose(word: &str, shape: &Shape, rank: usize, natural: Dtype, asked: Option<Dtype>) -> Result<Choice, Failure> {
+/// Chooses a device for a problem, and starts the threads that all work on the CPU is done by. `natural` is the file's
+/// dtype.
+pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result<Choice, Failure> {
+    if let Some(threads) = work.threads {
+        at_least_one("--threads", threads)?;
+        let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+        started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))?;
+    }
+    let (word, asked) = (work.device.as_str(), work.dtype);
     let wanted = asked.unwrap_or(natural);
     let (device, why) = match word.to_ascii_lowercase().as_str() {
         "auto" => Device::auto(shape, rank, wanted),

@@ -66,7 +66,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     shape.check_mode(args.mode)?;
     // The rank decides where the work is done; it is the first factor's, the others are checked when they are read.
     let rank = io::read_matrix::<f64>(&factor_path(&args.factors, 0))?.ncols();
-    let choice = choose(&args.work.device, &shape, rank, file.natural_dtype(), args.work.dtype)?;
+    let choice = choose(&args.work, &shape, rank, file.natural_dtype())?;
     match choice.dtype {
         Dtype::F32 => mttkrp::<f32>(args, &file, &shape, &choice, out),
         Dtype::F64 => mttkrp::<f64>(args, &file, &shape, &choice, out),

@@ -9,21 +9,20 @@
 //! of threads. At most K = N / I_n additions.
 
 mod part;
-mod simd;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 use super::job::{Job, add};
+use super::simd::{Element, Isa};
 use crate::plan::{Cut, Walk};
 use crate::{Dtype, Real};
 use part::{Part, Scratch};
 use rayon::prelude::*;
-use simd::Element;
-pub(crate) use simd::Isa;
 use std::sync::{Mutex, PoisonError};
 
 /// Leaves the MTTKRP in `g`, which is zero before. The order is at least 2.
-pub(super) fn fused<T: Real>(job: &Job<'_, T>, walk: &Walk, isa: Option<Isa>, g: &mut [T]) {
-    let isa = isa.unwrap_or_else(|| Isa::best::<T>(job.rank));
+pub(super) fn fused<T: Real>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T]) {
     match T::DTYPE {
         Dtype::F32 => parts::<f32>(&job.cast(), walk, isa, bytemuck::cast_slice_mut(g)),
         Dtype::F64 => parts::<f64>(&job.cast(), walk, isa, bytemuck::cast_slice_mut(g)),

@@ -1,9 +1,9 @@
 //! One part of the work: blocks of KR are made, and the rows of X that the part has are multiplied by each.
 
-use super::simd::{Element, lanes};
 use super::tile::{along_k, along_rows, none};
 use crate::MAX_ORDER;
 use crate::cpu::job::Job;
+use crate::cpu::simd::{Element, lanes};
 use crate::plan::{Cut, Side, Walk};
 use bytemuck::{Pod, Zeroable};
 use pulp::{Simd, WithSimd};
@@ -367,7 +367,14 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for Sized<'_, T, M, N>
         let mut sums = none::<T, S, M, N>();
         if walk.side == Side::Left {
             let all = walk.before * walk.rows * walk.after;
-            sums = along_rows::<T, S, M, N>(s, sums, &job.x[block.entries.start * all + first..], all, kr);
+            // The same rows' share of the next block where that is contiguous and fits, else the next tile.
+            let bytes = block.entries.len() * all * size_of::<T>();
+            let ahead = if bytes <= Walk::AHEAD_BYTES {
+                (block.entries.len() * (all + first) - first, M)
+            } else {
+                (M.max(size_of::<Line>() / size_of::<T>()), all)
+            };
+            sums = along_rows::<T, S, M, N>(s, sums, &job.x[block.entries.start * all + first..], all, ahead, kr);
         } else {
             for (l, kr) in block.runs.clone().zip(kr.chunks_exact(block.entries.len())) {
                 let row = |m: usize| (l * walk.rows + first + m) * walk.run + block.entries.start;

@@ -1,7 +1,7 @@
 //! The micro-kernels: the product of a few rows of X and a block of KR, summed in registers. An entry of X is spread
 //! over a vector and multiplied by vectors of ranks, so that X is read where it lies, in whatever order.
 
-use super::simd::{Element, zero};
+use crate::cpu::simd::{Element, zero};
 use pulp::Simd;
 
 /// Sums of M rows and N vectors of ranks.
@@ -56,20 +56,22 @@ pub(super) fn along_k<T: Element, S: Simd, const M: usize, const N: usize>(
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// `sums[m] += sum_k x[k * stride + m] kr[k]`, X contiguous along the rows.
+/// `sums[m] += sum_k x[k * stride + m] kr[k]`, X contiguous along the rows. What comes next is `ahead.0` entries further on
+/// at first, and `ahead.1` more with every k.
 #[inline(always)]
 pub(super) fn along_rows<T: Element, S: Simd, const M: usize, const N: usize>(
     s: S,
     mut sums: Sums<T, S, M, N>,
     x: &[T],
     stride: usize,
+    ahead: (usize, usize),
     kr: &[[T::V<S>; N]],
 ) -> Sums<T, S, M, N> {
-    let mut at = 0;
+    let (mut at, mut next) = (0, ahead.0);
     for kr in kr {
-        let x = &x[at..at + M];
-        prefetch(x, M.max(LINE / size_of::<T>()));
-        for (sums, &x) in sums.iter_mut().zip(x) {
+        prefetch(x, next);
+        next = next.wrapping_add(ahead.1);
+        for (sums, &x) in sums.iter_mut().zip(&x[at..at + M]) {
             let x = T::splat(s, x);
             for (sum, &kr) in sums.iter_mut().zip(kr) {
                 *sum = T::fma(s, x, kr, *sum);

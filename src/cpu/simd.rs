@@ -1,4 +1,5 @@
-//! Vectors of f32 and f64 on whatever instruction set the machine has, by way of pulp.
+//! Vectors of f32 and f64 on whatever instruction set the machine has, by way of pulp. Code uses an instruction set only
+//! inside `with_simd` of what `Isa::run` is given, and there only what is inlined.
 
 use crate::Real;
 use bytemuck::{Pod, Zeroable};
@@ -99,6 +100,7 @@ pub(crate) enum Isa {
 
 impl Isa {
     /// All that there are, the widest last.
+    #[cfg(test)]
     pub fn all() -> Vec<Self> {
         #[allow(unused_mut, reason = "elsewhere than on x86 and aarch64 there is one")]
         let mut all = vec![Self::Portable];
