@@ -2,9 +2,12 @@
 //! of JSON.
 //!
 //! `peer FOLDER DTYPE METHOD THREADS`, FOLDER with x.npy, factor_0.npy, ... Commands: `mt MODE SECONDS` (times of
-//! MTTKRPs, at most 200), `als SWEEPS` (seconds of that many sweeps, and of their MTTKRPs), `check MODE` (sum of the
+//! MTTKRPs, at most 200), `product MODE SECONDS` (the same of faer's plain product of a matrix of the mode's dim by the
+//! others' product and one of R columns), `als SWEEPS` (seconds of that many sweeps, and of their MTTKRPs), `check MODE` (sum of the
 //! absolute values), `rss` (peak resident memory above that at the start, MiB), `plan MODE`, `quit`.
 
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, MatRef, Par};
 use ndarray::Array2;
 use polyad::io::{TensorFile, read_matrix};
 use polyad::{Backend, CpAlsOptions, Cpu, Method, MttkrpPlan, PlanOptions, Real, cp_als};
@@ -37,6 +40,18 @@ fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
+/// Seconds of each call, after one that is not counted.
+fn times(seconds: f64, mut work: impl FnMut() -> Result<(), AnyError>) -> Result<Vec<f64>, AnyError> {
+    work()?;
+    let (start, mut times) = (Instant::now(), Vec::new());
+    while times.is_empty() || times.len() < 200 && start.elapsed().as_secs_f64() < seconds {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok(times)
+}
+
 fn serve<T: Real>(folder: &str, method: Method, threads: usize) -> Result<(), AnyError> {
     // In memory of its own, as the peers have it.
     let x = TensorFile::open(format!("{folder}/x.npy"))?.read::<T>()?.view().to_owned();
@@ -44,6 +59,7 @@ fn serve<T: Real>(folder: &str, method: Method, threads: usize) -> Result<(), An
     let read = |mode: usize| read_matrix::<T>(format!("{folder}/factor_{mode}.npy"));
     let factors = (0..x.ndim()).map(read).collect::<Result<Vec<_>, _>>()?;
     let rank = factors[0].ncols();
+    let flat = x.as_slice().ok_or("the tensor is not row-major")?;
     let cpu = Cpu::with_threads(threads)?;
     let options = PlanOptions::default().method(method).dtype(T::DTYPE);
     let plan = |mode| MttkrpPlan::new(x.shape(), mode, rank, &options, cpu.caps());
@@ -61,13 +77,25 @@ fn serve<T: Real>(folder: &str, method: Method, threads: usize) -> Result<(), An
             ["mt", mode, seconds] => {
                 let (mode, seconds) = (mode.parse()?, seconds.parse::<f64>()?);
                 let (plan, mut g) = (plan(mode)?, Array2::zeros((x.shape()[mode], rank)));
-                cpu.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
-                let (start, mut times) = (Instant::now(), Vec::new());
-                while times.is_empty() || times.len() < 200 && start.elapsed().as_secs_f64() < seconds {
-                    let start = Instant::now();
-                    cpu.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
-                    times.push(start.elapsed().as_secs_f64());
-                }
+                let times = times(seconds, || Ok(cpu.mttkrp_into(&plan, &xd, &u, g.view_mut()).map(drop)?))?;
+                format!(r#"{{"ts": {times:?}}}"#)
+            }
+            ["product", mode, seconds] => {
+                let rows = x.shape()[mode.parse::<usize>()?];
+                let a = MatRef::from_row_major_slice(flat, rows, flat.len() / rows);
+                let b = Mat::<T>::from_fn(a.ncols(), rank, |_, _| <T as num_traits::One>::one());
+                let mut c = Mat::<T>::zeros(rows, rank);
+                let times = times(seconds.parse()?, || {
+                    matmul(
+                        c.as_mut(),
+                        Accum::Replace,
+                        a,
+                        b.as_ref(),
+                        <T as num_traits::One>::one(),
+                        Par::rayon(threads),
+                    );
+                    Ok(())
+                })?;
                 format!(r#"{{"ts": {times:?}}}"#)
             }
             ["als", sweeps] => {

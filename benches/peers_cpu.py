@@ -103,6 +103,16 @@ def make_peer(name, folder, order):
         sums = {"nkr,kr->nr": lambda a, b: (a * b[None]).sum(1), "knr,kr->nr": lambda a, b: (a * b[:, None]).sum(0)}
         tensors = [torch.from_numpy(f) for f in factors]
         return phan(torch.from_numpy(x), tensors, dims, lambda text, a, b: sums[text](a, b)), None
+    if name == "product":
+
+        def product(n):
+            if n not in made:
+                made.clear()
+                made[n] = np.random.default_rng(1).random((x.size // dims[n], rank), dtype=x.dtype)
+            return x.reshape(dims[n], -1) @ made[n]
+
+        made = {}
+        return product, None
     if name.startswith("tensorly"):
         import tensorly as tl
         from tensorly.cp_tensor import CPTensor, unfolding_dot_khatri_rao
@@ -195,7 +205,7 @@ def worker(name, folder, order):
 
 class Peer:
     def __init__(self, name, command):
-        self.name, self.times, self.error, self.sweeps, self.extra = name, {}, None, [], None
+        self.name, self.times, self.error, self.sweeps, self.extra, self.products = name, {}, None, [], None, {}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         ready = self.answer()
@@ -239,8 +249,8 @@ def race(args, dims, rank, dtype):
         np.save(os.path.join(folder, f"factor_{m}.npy"), rng.random((d, rank), dtype=dtype))
     peers, order = [], len(dims)
     try:
-        for name in PEERS:
-            if not re.search(args.peers, name) and name != "polyad":
+        for name in [*PEERS, *(["product"] if args.products else [])]:
+            if not re.search(args.peers, name) and name not in ("polyad", "product"):
                 continue
             if name == "polyad":
                 short = {"float32": "f32", "float64": "f64"}[dtype]
@@ -250,6 +260,8 @@ def race(args, dims, rank, dtype):
             peers.append(Peer(name, command))
         sums = {}
         for peer in peers:
+            if peer.name == "product":
+                continue
             for mode in range(order):
                 found = peer.ask(f"check {mode}").get("sum")
                 if found is None:
@@ -265,6 +277,9 @@ def race(args, dims, rank, dtype):
                     times = peer.ask(f"mt {mode} {args.batch}").get("ts")
                     if times:
                         peer.times.setdefault(mode, []).append(statistics.median(times))
+                    if args.products and peer.name == "polyad":
+                        times = peer.ask(f"product {mode} {args.batch}").get("ts")
+                        peer.products.setdefault(mode, []).append(statistics.median(times))
                 time.sleep(0.08)  # a BLAS's idle threads spin for a while
         for peer in peers:
             if not peer.error:
@@ -306,12 +321,20 @@ def report(dims, rank, dtype, peers):
         sweep = f"{statistics.median(peer.sweeps) * 1e3:.2f}" if peer.sweeps else ""
         rate = len(dims) * flops / sum(each) / 1e9
         print(f"| {peer.name} | {modes} | {sum(each) * 1e3:.3f} | {rate:.1f} | {peer.extra or 0:.1f} | {sweep} |")
-    rest = {k: v for k, v in total.items() if k != "polyad"}
+    rest = {k: v for k, v in total.items() if k not in ("polyad", "product")}
     ratio = None
     if rest and "polyad" in total:
         best = min(rest, key=rest.get)
         ratio = rest[best] / total["polyad"]
         print(f"\nfastest peer {best}: {ratio:.2f} times polyad's time", flush=True)
+    ours, plain = (next((p for p in peers if p.name == n), None) for n in ("polyad", "product"))
+    if ours and plain and not ours.error and not plain.error:
+        # The faster of the two libraries' plain products of the same sizes, by mode: theirs without forming KR.
+        faer = [statistics.median(ours.products[m]) for m in range(len(dims))]
+        numpy = [plain.seconds(m) for m in range(len(dims))]
+        rates = [100 * min(f, n) / ours.seconds(m) for m, (f, n) in enumerate(zip(faer, numpy))]
+        print("plain products, ms by mode: numpy " + " / ".join(f"{t * 1e3:.2f}" for t in numpy) + ", faer "
+              + " / ".join(f"{t * 1e3:.2f}" for t in faer) + "; polyad at " + " / ".join(f"{r:.0f}" for r in rates) + " % of it", flush=True)
     for peer in peers:
         parts = getattr(peer, "parts", None)
         if parts:
@@ -335,6 +358,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=float, default=0.05, help="seconds of a batch")
     parser.add_argument("--als", action="store_true")
+    parser.add_argument("--products", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     if args.install:
