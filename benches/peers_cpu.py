@@ -289,8 +289,9 @@ def race(args, dims, rank, dtype):
                 for peer in peers:
                     if peer.als and not peer.error:
                         if peer.name == "polyad":
-                            one, more = peer.ask("als 1"), peer.ask("als 6")
-                            peer.parts = {k: (more[k] - one[k]) / 5 for k in more}
+                            peer.ask("als 1")
+                            one, more = peer.ask("als 1"), peer.ask("als 11")
+                            peer.parts = {k: (more[k] - one[k]) / 10 for k in more}
                             peer.sweeps.append(peer.parts["total"])
                         else:
                             peer.sweeps.append(peer.ask("als 5")["sweep"])
@@ -338,7 +339,9 @@ def report(dims, rank, dtype, peers):
     for peer in peers:
         parts = getattr(peer, "parts", None)
         if parts:
-            share = 100 * (1 - parts["mttkrp"] / parts["total"])
+            # Beside these parts a sweep has the upload of factors alone.
+            outside = parts["gram"] + parts["solve"] + max(parts["fit"], 0)
+            share = 100 * outside / (outside + parts["mttkrp"])
             listed = ", ".join(f"{k} {v * 1e3:.2f}" for k, v in parts.items())
             print(f"polyad's sweep, ms: {listed}; outside MTTKRP {share:.0f} %", flush=True)
     return {"case": name, "rank": rank, "dtype": dtype, "seconds": total, "ratio": ratio}

@@ -162,7 +162,12 @@ impl Backend for Cpu {
         let factors: Option<Vec<&[T]>> = u.factors.iter().map(|f| f.as_slice()).collect();
         let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
         let weights: Vec<T> = u.weights.to_vec();
-        let run = |g: &mut [T]| self.install(|| run(plan, &job, &weights, g));
+        // What is too little work for a second thread is done on this one: to wake another takes longer.
+        let alone = plan.walk().is_some_and(|walk| walk.parts == 1) && g.len() <= SERIAL;
+        let run = |g: &mut [T]| match alone {
+            true => run(plan, &job, &weights, g),
+            false => self.install(|| run(plan, &job, &weights, g)),
+        };
         match g.as_slice_mut() {
             Some(g) => run(g)?,
             None => {
@@ -174,6 +179,9 @@ impl Backend for Cpu {
         Ok(MttkrpTime { compute: start.elapsed(), transfer: Duration::ZERO, fallback: false })
     }
 }
+
+/// Most entries of a result that one thread finishes.
+const SERIAL: usize = 1 << 14;
 
 /// The kernel of the method, then the weights and the check that all of G is finite.
 fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
@@ -192,10 +200,15 @@ fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T])
             None => gemm::gemm(job, g)?,
         },
     }
-    let bad = g.par_chunks_mut(job.rank).enumerate().find_map_first(|(i, row)| {
+    let finish = |(i, row): (usize, &mut [T])| {
         row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
         row.iter().position(|v| !v.is_finite()).map(|r| vec![i, r])
-    });
+    };
+    let bad = if g.len() <= SERIAL {
+        g.chunks_mut(job.rank).enumerate().find_map(finish)
+    } else {
+        g.par_chunks_mut(job.rank).enumerate().find_map_first(finish)
+    };
     match bad {
         Some(index) => {
             Err(Error::Overflow { what: format!("MTTKRP of mode {}", job.mode), dtype: T::DTYPE.name(), index })
