@@ -269,6 +269,9 @@ def race(args, dims, rank, dtype):
                     break
                 if abs(found - sums.setdefault(mode, found)) > 1e-3 * abs(sums[mode]):
                     peer.error = f"mode {mode}: {found:.6g} is not {sums[mode]:.6g}"
+        for peer in peers:
+            if not peer.error:
+                peer.extra = peer.ask("rss").get("extra")
         for _ in range(args.rounds):
             turn = [p for p in peers if not p.error]
             random.shuffle(turn)
@@ -281,9 +284,6 @@ def race(args, dims, rank, dtype):
                         times = peer.ask(f"product {mode} {args.batch}").get("ts")
                         peer.products.setdefault(mode, []).append(statistics.median(times))
                 time.sleep(0.08)  # a BLAS's idle threads spin for a while
-        for peer in peers:
-            if not peer.error:
-                peer.extra = peer.ask("rss").get("extra")
         if args.als:
             for _ in range(3):
                 for peer in peers:

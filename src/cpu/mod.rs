@@ -164,10 +164,8 @@ impl Backend for Cpu {
         let weights: Vec<T> = u.weights.to_vec();
         // What is too little work for a second thread is done on this one: to wake another takes longer.
         let alone = plan.walk().is_some_and(|walk| walk.parts == 1) && g.len() <= SERIAL;
-        let run = |g: &mut [T]| match alone {
-            true => run(plan, &job, &weights, g),
-            false => self.install(|| run(plan, &job, &weights, g)),
-        };
+        let work = |g: &mut [T]| run(plan, &job, &weights, g);
+        let run = |g: &mut [T]| if alone { work(g) } else { self.install(|| work(g)) };
         match g.as_slice_mut() {
             Some(g) => run(g)?,
             None => {

@@ -58,6 +58,7 @@ pub(crate) struct Walk {
 const BLOCK_BYTES: usize = 128 << 10;
 /// Most entries along k of a block.
 const STEP: usize = 384;
+/// The same where neighbours along k are a row apart, each in a cache line of its own.
 const LEFT_STEP: usize = 192;
 /// Most ranks of a block.
 const COLUMNS: usize = 512;

@@ -262,9 +262,9 @@ impl<T: Element> Part<'_, T> {
             let (job, walk, kr) = (self.job, self.walk, &self.scratch.kr[..]);
             let product = Product { job, walk, block, kr, first, skip, vector, places, weights, g: &mut *self.g };
             match group.len() {
-                1 => s.vectorize(Sized::<T, M, 1>(product)),
-                2 => s.vectorize(Sized::<T, M, 2>(product)),
-                _ => s.vectorize(Sized::<T, M, 3>(product)),
+                1 => s.vectorize(OfSize::<T, M, 1>(product)),
+                2 => s.vectorize(OfSize::<T, M, 2>(product)),
+                _ => s.vectorize(OfSize::<T, M, 3>(product)),
             }
         }
     }
@@ -354,9 +354,9 @@ struct Product<'a, T> {
 }
 
 /// M rows and N vectors.
-struct Sized<'a, T, const M: usize, const N: usize>(Product<'a, T>);
+struct OfSize<'a, T, const M: usize, const N: usize>(Product<'a, T>);
 
-impl<T: Element, const M: usize, const N: usize> WithSimd for Sized<'_, T, M, N> {
+impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N> {
     type Output = ();
 
     #[inline(always)]
