@@ -13,8 +13,8 @@ use rayon::prelude::*;
 
 /// Largest gram of which eigenvectors are computed.
 const MAX_GRAM: usize = 8192;
-/// Entries of an unfolding that are copied at a time.
-const BLOCK: usize = 1 << 20;
+/// Entries of an unfolding that are copied at a time: 1 MiB, little beside a tensor.
+const BLOCK: usize = 1 << 17;
 
 /// Factors with columns of unit 2-norm.
 pub(super) fn start<T: Real>(x: ArrayViewD<'_, T>, shape: &Shape, options: &CpAlsOptions) -> Result<Vec<Array2<T>>> {
