@@ -221,7 +221,7 @@ impl Bench<'_> {
             }
         }
         for &rank in &args.als {
-            let run = || als::run(&report, &self.device, &x, rank, "auto", args.plan_options("auto")?);
+            let run = || als::run(&report, &self.device, &x, rank, "auto", args.plan_options("auto")?, args.warm_up);
             match if self.time_is_up() { Err("time is up".into()) } else { run() } {
                 Ok(()) => {}
                 Err(error) => println!("{rank:>5} sweep {error}"),

@@ -17,10 +17,10 @@ pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
 pub(crate) use steps::HostSteps;
 #[cfg(feature = "gpu")]
-pub(crate) use {normal_equations::overflow, steps::Updated};
+pub(crate) use {normal_equations::overflow, steps::Product, steps::Updated};
 // In the signature of a public trait, though nobody can name them.
 pub use normal_equations::NormalEquations;
-pub use steps::{AlsSteps, Product};
+pub use steps::AlsSteps;
 
 use crate::plan::MttkrpPlan;
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};

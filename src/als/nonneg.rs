@@ -8,8 +8,9 @@
 //! and F. Glineur, Neural Computation 24(4), 2012, DOI 10.1162/NECO_a_00256.
 
 use super::normal_equations::{gram, normalize};
+use super::steps::Updated;
 use super::wide::inner;
-use super::{AlsSteps, Updated, timed};
+use super::{AlsSteps, timed};
 use crate::{Real, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, Zip, s};
 

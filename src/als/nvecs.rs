@@ -11,8 +11,8 @@ use rayon::prelude::*;
 
 /// Largest gram of which eigenvectors are computed.
 const MAX_GRAM: usize = 8192;
-/// Entries of an unfolding that are copied at a time.
-const BLOCK: usize = 1 << 20;
+/// Entries of an unfolding that are copied at a time: 1 MiB, little beside a tensor.
+const BLOCK: usize = 1 << 17;
 
 /// The leading left singular vectors of the unfolding of mode n, from the smaller of its two grams; random columns
 /// where it has no more.

@@ -143,10 +143,10 @@ fn bad_tensors() {
 }
 
 #[test]
-fn fused_on_the_cpu() {
+fn no_threads() {
     check(&[
-        ("decompose x.npy --rank 2 --method fused --device cpu -o out", INPUT, "GPUs only"),
-        ("mttkrp x.npy --factors u --mode 0 --method fused --device cpu -o g.npy", INPUT, "GPUs only"),
+        ("decompose x.npy --rank 2 --threads 0 -o out", USE, "--threads is 0: it must be at least 1"),
+        ("mttkrp x.npy --factors u --mode 0 --threads x -o g.npy", USE, "--threads"),
     ]);
 }
 

@@ -240,9 +240,6 @@ fn every_device_finds_the_components() {
     folder.put("x.npy", &rank_two(&DIMS).mapv(|v| v as f32));
     for device in devices() {
         for method in ["auto", "elem", "slice", "tile", "gemm", "fused"] {
-            if method == "fused" && device.word == "cpu" {
-                continue;
-            }
             let args = ["decompose", "x.npy", "--rank", "2", "--json", "--device", device.word, "--method", method];
             let ran = folder.run(&args);
             assert!(ran.code == Some(0) && only_software_warnings(&ran.stderr), "{ran:#?}");

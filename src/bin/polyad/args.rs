@@ -17,7 +17,7 @@ pub struct Work {
     /// Use no tuning file but the built-in tiles
     #[arg(long)]
     pub no_tuning: bool,
-    /// How MTTKRP is computed; fused is for GPUs only
+    /// How MTTKRP is computed
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub method: Method,
     /// Element type computed in [default: the file's; f64 for integers and text]
@@ -27,6 +27,9 @@ pub struct Work {
     /// changes nothing elsewhere
     #[arg(long, default_value = "float32", value_parser = precisions())]
     pub precision: Precision,
+    /// Threads of the CPU [default: one for each core]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub threads: Option<usize>,
 }
 
 impl Work {
