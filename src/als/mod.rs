@@ -138,7 +138,9 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let Start { mut factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
     let (mut weights, mut inner_products) = (weights * scale, Array1::zeros(all_columns));
     let (mut trace, mut initial_fit) = (Trace::default(), None);
-    let mut saver = Saver::new::<T>(options, &shape, norm, backend.name())?;
+    // Sums on the CPU depend on the number of threads.
+    let device = format!("{}, threads {}", backend.name(), backend.caps().threads);
+    let mut saver = Saver::new::<T>(options, &shape, norm, device)?;
     let saved = saver.as_ref().map(|saver| saver.load::<T>(&shape, all_columns)).transpose()?.flatten();
     let resumed = saved.as_ref().map(|(state, _)| state.grams.clone());
     if let Some((state, warning)) = saved {
