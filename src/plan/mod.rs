@@ -9,6 +9,7 @@ mod fused;
 mod gemm;
 mod kernel;
 mod memory;
+mod model;
 mod options;
 mod tuning;
 mod update;
@@ -21,6 +22,7 @@ pub use kernel::{
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
 pub(crate) use memory::{factor_rows, weights_row};
+pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
 pub use options::{Method, PlanOptions, Precision};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
