@@ -12,6 +12,7 @@ mod kernel;
 mod memory;
 mod model;
 mod options;
+mod tile_width;
 mod tuning;
 mod update;
 

@@ -2,8 +2,10 @@
 #![cfg(feature = "cli")]
 
 mod bad_input;
+mod bench;
 mod decompose;
 mod mttkrp;
 mod others;
+mod plan;
 mod support;
 mod tune;

@@ -112,7 +112,7 @@ pub fn lines(
             chart.draw_series(s.points.iter().map(place).map(|at| dot(s.filled, at, color)))?;
             // Levels have their names beside the chart: the legend goes further right.
             let y = TOP + 20 + i as u32 * 22;
-            let x = left + if levels.is_empty() { 0 } else { 60 };
+            let x = left + if levels.is_empty() { 0 } else { 48 };
             root.draw(&dot(s.filled, at(x + 14, y), color))?;
             if s.line {
                 root.draw(&PathElement::new([at(x, y), at(x + 28, y)], color.stroke_width(2 * PX)))?;

@@ -34,7 +34,7 @@ pub fn draw(setting: &Setting<'_>) -> Result<Drawn, Failure> {
     let mut last_shares = Vec::new();
     for &rank in &setting.ranks {
         let whole = matrix_based(setting, rank, &caps)?;
-        add("matrix-based, product whole", rank, whole.peak);
+        add("matrix-based (paper)", rank, whole.peak);
         table.rows.push(row(WHOLE, rank, whole, card, 1.0));
         last_shares.clear();
         for &method in &setting.methods {
@@ -50,7 +50,7 @@ pub fn draw(setting: &Setting<'_>) -> Result<Drawn, Failure> {
                 }
             };
             let name = match method {
-                Method::Gemm => "GEMM here, product in pieces".to_owned(),
+                Method::Gemm => "GEMM here, in pieces".to_owned(),
                 Method::Tile => "TILE (ELEM, SLICE)".to_owned(),
                 other => other.name().to_uppercase(),
             };

@@ -54,7 +54,10 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
     }
     let below = match below.len() {
         0 => "No measured time is below T_inf.".to_owned(),
-        _ => format!("Below T_inf, which the limits measured here do not explain: {}.", below.join(", ")),
+        _ => format!(
+            "Below T_inf: {}. A tensor that fits a cache is read faster than memory gives it; take a larger one.",
+            below.join(", ")
+        ),
     };
     let frame = Frame {
         title: format!(
