@@ -16,7 +16,8 @@ pub(super) struct Blocks {
     pub lanes: usize,
 }
 
-/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When a tile's factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
+/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When a tile's
+/// factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
 pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warnings: &mut Vec<String>) -> Blocks {
     let table = tuning::entrywise(caps);
     let options = problem.options;

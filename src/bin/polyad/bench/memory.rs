@@ -50,7 +50,7 @@ pub fn draw(setting: &Setting<'_>) -> Result<Drawn, Failure> {
                 }
             };
             let name = match method {
-                Method::Gemm => "GEMM here, in pieces".to_owned(),
+                Method::Gemm => "GEMM here".to_owned(),
                 Method::Tile => "TILE (ELEM, SLICE)".to_owned(),
                 other => other.name().to_uppercase(),
             };
