@@ -212,7 +212,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// The device of the memory figure: a profile, the device asked for, or the best there is. Where that is the CPU, the
-/// smallest GPU that WebGPU allows, with f64.
+/// smallest GPU that WebGPU allows, with f64 and its atomics.
 fn planned_caps(setting: &Setting<'_>) -> Result<DeviceCaps, Failure> {
     if let Some(path) = &setting.args.profile {
         return profile::read(path);
@@ -222,8 +222,8 @@ fn planned_caps(setting: &Setting<'_>) -> Result<DeviceCaps, Failure> {
     }
     Ok(hardware_gpu().map_or_else(
         || {
-            let mut caps = DeviceCaps::webgpu_minimum("a GPU with the limits that WebGPU guarantees, and f64");
-            caps.f64 = true;
+            let mut caps = DeviceCaps::webgpu_minimum("a GPU with the limits of WebGPU, f64 and 64-bit atomics");
+            (caps.f64, caps.u64_atomics) = (true, true);
             caps
         },
         |device| device.caps().clone(),
