@@ -1,7 +1,6 @@
 //! What a plan says of device memory, against what a run takes.
 #![cfg(feature = "gpu")]
 
-#[allow(dead_code, reason = "each test binary uses a part of it")]
 #[path = "common/adapter.rs"]
 mod adapter;
 

@@ -9,7 +9,7 @@ use crate::measure::timer::Effort;
 use crate::profile;
 use crate::report::Out;
 use polyad::plan::Machine;
-use polyad::{Backend, Cpu, Device, Dtype, Error, Shape};
+use polyad::{Backend, Dtype, Error, Shape};
 use std::path::PathBuf;
 
 /// Say what a problem costs: method and why, memory of every method, cards it needs, predicted times
@@ -70,11 +70,6 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let shape = Shape::new(&args.dims)?;
     let (caps, device) = match &args.profile {
         Some(path) => (profile::read(path)?, None),
-        // The CPU needs no look at adapters.
-        None if args.work.device.eq_ignore_ascii_case("cpu") => {
-            let cpu = Cpu::new();
-            (cpu.caps().clone(), Some(Device::Cpu(cpu)))
-        }
         None => {
             let choice = choose(&args.work, &shape, args.rank, Dtype::F32)?;
             (choice.device.caps().clone(), Some(choice.device))

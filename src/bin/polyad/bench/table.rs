@@ -28,13 +28,19 @@ impl Table {
 
     /// CSV with the command in a comment line, all digits kept.
     pub fn csv(&self, command: &str) -> String {
+        let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
         let cell = |cell: &Cell| match cell {
-            Cell::Text(text) if text.contains([',', '"', '\n']) => format!("\"{}\"", text.replace('"', "\"\"")),
-            Cell::Text(text) => text.clone(),
+            Cell::Text(text) => quoted(text),
             Cell::Number(value) => value.to_string(),
             Cell::Count(count) => count.to_string(),
         };
-        let mut lines = vec![format!("# {}", command.replace('\n', " ")), self.head.join(",")];
+        let mut lines = vec![
+            format!("# {}", command.replace('\n', " ")),
+            self.head.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(","),
+        ];
         lines.extend(self.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join(",")));
         lines.join("\n") + "\n"
     }
