@@ -5,20 +5,21 @@
 
 mod als;
 mod case;
+#[allow(dead_code, reason = "the program uses the rest of it")]
+#[path = "../../src/bin/polyad/measure/mod.rs"]
+mod measure;
 mod report;
-mod roofline;
-mod timer;
 
 use clap::Parser;
+pub use measure::AnyError;
+use measure::data;
+use measure::roofline::Roofline;
+use measure::timer::{Effort, Timed, Timer, mttkrp};
 use ndarray::Array2;
 use polyad::plan::{MttkrpPlan, PlanOptions};
 use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
 use report::{Report, Row};
-use roofline::Roofline;
 use std::time::Instant;
-use timer::{Effort, Timed, Timer};
-
-pub type AnyError = Box<dyn std::error::Error>;
 
 #[derive(Parser)]
 struct Args {
@@ -100,7 +101,6 @@ impl Args {
 struct Bench<'a> {
     args: &'a Args,
     device: Device,
-    timer: Option<Timer>,
     roofline: Option<Roofline>,
     start: Instant,
 }
@@ -132,7 +132,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
     println!(
         "# flop model 2 N R, N entries; GB/s counts the tensor once; error against f64 on sampled rows and columns"
     );
-    let (mut timer, mut roofline) = (None, None);
+    let mut roofline = None;
     if let Device::Gpu(gpu) = &device {
         let clock = Timer::new(gpu);
         if args.dtype == Dtype::F64 && !gpu.caps().f64 {
@@ -151,9 +151,8 @@ fn run(args: &Args) -> Result<(), AnyError> {
                 roofline = Some(measured);
             }
         }
-        timer = Some(clock);
     }
-    let bench = Bench { args, device, timer, roofline, start };
+    let bench = Bench { args, device, roofline, start };
     for case in args.cases() {
         match args.dtype {
             Dtype::F32 => bench.case::<f32>(case)?,
@@ -187,7 +186,7 @@ impl Bench<'_> {
         };
         report.head();
         let start = Instant::now();
-        let x = case::random::<T>(&dims, 1)?;
+        let x = data::random::<T>(&dims, 1)?;
         let made = start.elapsed().as_secs_f64();
         if !args.methods().is_empty() {
             let xd = match self.device.upload_tensor(x.view()) {
@@ -199,7 +198,7 @@ impl Bench<'_> {
             };
             println!("# tensor made in {made:.2} s, uploaded in {:.2} s", start.elapsed().as_secs_f64() - made);
             for rank in args.ranks()? {
-                let factors = case::factors::<T>(&dims, rank)?;
+                let factors = data::factors::<T>(&dims, rank)?;
                 let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
                 let u = self.device.upload_factors(None, &views)?;
                 let all: Vec<usize> = (0..dims.len()).collect();
@@ -242,31 +241,8 @@ impl Bench<'_> {
         let plan = MttkrpPlan::new(&report.dims, mode, rank, &options, self.device.caps())?;
         let mut g = Array2::zeros((report.dims[mode], rank));
         self.device.mttkrp_into(&plan, x, u, g.view_mut())?;
-        let Timed { seconds, runs } = self.time(&plan, x, u, &mut g)?;
+        let Timed { seconds, runs } = mttkrp(&self.device, self.args.effort(), &plan, x, u, &mut g)?;
         let (error, scratch, resolved) = (exact.relative_error(&g), plan.total_scratch_bytes(), plan.method().name());
         report.row(&Row { rank, mode, method, resolved, seconds, runs, error, scratch })
-    }
-
-    /// On a GPU whole recordings, back to back; elsewhere calls.
-    fn time<T: Real>(
-        &self,
-        plan: &MttkrpPlan,
-        x: &DeviceTensor<'_, T>,
-        u: &DeviceFactors<T>,
-        g: &mut Array2<T>,
-    ) -> Result<Timed, AnyError> {
-        if let (Device::Gpu(gpu), DeviceTensor::Gpu(x), DeviceFactors::Gpu(u), Some(timer)) =
-            (&self.device, x, u, &self.timer)
-        {
-            let out = gpu.output::<T>(plan)?;
-            return self.args.effort().median(|repeats| {
-                timer
-                    .seconds(|encoder| (0..repeats).try_for_each(|_| Ok(gpu.record_mttkrp(encoder, plan, x, u, &out)?)))
-            });
-        }
-        self.args.effort().median(|repeats| {
-            let call = |_| Ok(self.device.mttkrp_into(plan, x, u, g.view_mut())?.compute.as_secs_f64());
-            (0..repeats).map(call).sum::<Result<f64, AnyError>>()
-        })
     }
 }

@@ -3,6 +3,7 @@
 mod adapter;
 mod buffers;
 mod heap;
+mod ledger;
 mod pipelines;
 mod range;
 mod record;
@@ -16,6 +17,7 @@ mod unroll;
 
 pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
 pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
+pub use ledger::DeviceMemory;
 pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
@@ -52,6 +54,8 @@ struct Inner {
     caps: DeviceCaps,
     pipelines: pipelines::Pipelines,
     scratch: buffers::Scratch,
+    /// Device memory in use.
+    ledger: Arc<ledger::Ledger>,
     /// What the user should know.
     warnings: Vec<String>,
 }
@@ -177,8 +181,8 @@ impl Gpu {
     fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps, warnings: Vec<String>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (pipelines, scratch) = Default::default();
-        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, warnings }) }
+        let (pipelines, scratch, ledger) = Default::default();
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, ledger, warnings }) }
     }
 }
 

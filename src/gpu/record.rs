@@ -2,10 +2,13 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::ledger::Ticket;
 use super::pipelines::Kernel;
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
+use crate::plan::{
+    Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, parameter_stride, weights_row,
+};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -94,7 +97,7 @@ impl Inner {
             Slot::X(slab) => Ok(x.buffers[slab].clone()),
             Slot::Factors(block) => Ok(u.buffers[block].clone()),
             Slot::G(block) => Ok(g.buffers[block].clone()),
-            scratch => self.scratch.get(&self.device, scratch, plan.scratch_bytes(scratch)),
+            scratch => self.scratch.get(self, scratch, plan.scratch_bytes(scratch)),
         })?;
         // FUSED writes every entry itself.
         if plan.method() != Method::Fused {
@@ -111,15 +114,14 @@ impl Inner {
         params: Vec<Params>,
         buffer: impl Fn(Slot) -> Result<wgpu::Buffer>,
     ) -> Result<Prepared> {
-        let largest = params.iter().map(|p| p.bytes().len()).max().unwrap_or(16);
-        let stride = largest.next_multiple_of(self.caps.uniform_alignment.max(16) as usize);
+        let stride = parameter_stride(params.iter().map(|p| p.bytes().len()), &self.caps);
         let mut bytes = vec![0u8; stride * params.len().max(1)];
         for (slot, params) in bytes.chunks_mut(stride).zip(&params) {
             let params = params.bytes();
             slot[..params.len()].copy_from_slice(params);
         }
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-        let uniform = create_buffer(&self.device, "params", bytes.len() as u64, usage)?;
+        let (uniform, memory) = create_buffer(self, "params", bytes.len() as u64, usage)?;
         let label = format!("polyad.{name}");
         let mut steps = Vec::with_capacity(dispatches.len());
         let mut groups: HashMap<(&KernelSpec, &[Slot]), wgpu::BindGroup> = HashMap::new();
@@ -152,7 +154,7 @@ impl Inner {
             }
             Ok(())
         })?;
-        Ok(Prepared { label, cleared: Vec::new(), steps })
+        Ok(Prepared { label, cleared: Vec::new(), steps, _memory: memory })
     }
 
     /// The plan itself, or its fallback where the numbers' range is too wide for f16 matrix units.
@@ -172,6 +174,8 @@ pub(super) struct Prepared {
     /// Buffers to fill with zeros first.
     cleared: Vec<wgpu::Buffer>,
     steps: Vec<Step>,
+    /// Of the parameters.
+    _memory: Ticket,
 }
 
 #[derive(Debug)]

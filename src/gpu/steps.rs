@@ -8,6 +8,7 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::ledger::Ticket;
 use super::range::Range;
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
@@ -21,8 +22,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use wgpu::BufferUsages;
 
-/// Bytes of the timestamps of an MTTKRP and an update.
-const TIMES: u64 = 32;
+const TIMES: u64 = UpdatePlan::TIMES;
 
 pub(super) struct GpuSteps<'a, T> {
     inner: &'a Inner,
@@ -37,6 +37,7 @@ pub(super) struct GpuSteps<'a, T> {
     /// Mode whose MTTKRP is on the queue, and by what.
     started: Option<(usize, Kernels)>,
     pending: Option<Pending>,
+    _memory: Vec<Ticket>,
 }
 
 struct Mode<'a, T> {
@@ -113,14 +114,25 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let u = inner.upload_factors(None, &views)?;
         let rank = u.rank();
         let mut buffers = HashMap::new();
-        for slot in [Slot::Root, Slot::Product, Slot::Solution, Slot::ColumnSums, Slot::GramPieces, Slot::State] {
+        // Scratch for all modes at once: one that grew from mode to mode would stay as often as it grew.
+        for slot in [Slot::KhatriRao, Slot::Partial, Slot::Outer] {
+            let bytes = plans.iter().map(|plan| plan.scratch_bytes(slot)).max().unwrap_or(0);
+            if bytes > 0 {
+                inner.scratch.get(inner, slot, bytes)?;
+            }
+        }
+        let mut memory = Vec::new();
+        for slot in UpdatePlan::SLOTS {
             let bytes = updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0);
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-            buffers.insert(slot, create_buffer(&inner.device, &format!("als.{slot:?}"), bytes, usage)?);
+            let (buffer, held) = create_buffer(inner, &format!("als.{slot:?}"), bytes, usage)?;
+            buffers.insert(slot, buffer);
+            memory.push(held);
         }
         let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let staging = create_buffer(&inner.device, "als.staging", segment + TIMES, usage)?;
+        let (staging, held) = create_buffer(inner, "als.staging", segment + TIMES, usage)?;
+        memory.push(held);
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
             let update = prepare_update(inner, update, &g, &u, &buffers)?;
@@ -129,7 +141,19 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         });
         let modes = modes.collect::<Result<_>>()?;
         let stopwatch = Stopwatch::new(inner, 2)?;
-        let new = Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started: None, pending: None };
+        let new = Self {
+            inner,
+            x,
+            u,
+            modes,
+            buffers,
+            staging,
+            stopwatch,
+            rank,
+            started: None,
+            pending: None,
+            _memory: memory,
+        };
         (0..plans.len()).try_for_each(|mode| new.write_magnitudes(mode))?;
         Ok(new)
     }

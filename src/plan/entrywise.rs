@@ -2,7 +2,7 @@
 
 use super::kernel::{AtomicAdd, Dispatch, EntryParams, KernelSpec, Params, PerMode, Slot};
 use super::memory::{Slab, column_stride};
-use super::{DeviceCaps, Method, Problem, fold_grid, tuning};
+use super::{DeviceCaps, Method, Problem, fold_grid, tile_width, tuning};
 use crate::{Dtype, Error, Result};
 
 /// Blocks of an entry-wise method, resolved.
@@ -16,7 +16,8 @@ pub(super) struct Blocks {
     pub lanes: usize,
 }
 
-/// Resolves tau and F. When a tile's factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
+/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When a tile's
+/// factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
 pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warnings: &mut Vec<String>) -> Blocks {
     let table = tuning::entrywise(caps);
     let options = problem.options;
@@ -39,6 +40,11 @@ pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warni
             let rows = order.saturating_sub(1).max(1).saturating_mul(tile);
             rows.saturating_mul(columns).saturating_add(columns * entry_lanes(columns, tile)) <= words
         };
+        if options.tile.is_none() {
+            // Two workgroups at least share a multiprocessor's memory.
+            let half = |tau: usize| order.saturating_sub(1).max(1) * tau * columns <= words / 2;
+            tile = tile_width::choose(problem, columns, table.resident, |tau| half(tau) && fits(columns, tau));
+        }
         while columns > 1 && !fits(columns, tile) {
             columns = columns.div_ceil(2);
         }

@@ -5,23 +5,30 @@
 
 mod caps;
 mod entrywise;
+mod footprint;
 mod fused;
 mod gemm;
 mod kernel;
 mod memory;
+mod model;
 mod options;
+mod tile_width;
 mod tuning;
 mod update;
 mod walk;
 
 pub use caps::{DeviceCaps, DeviceKind};
+pub use footprint::Footprint;
+#[cfg(feature = "gpu")]
+pub(crate) use footprint::parameter_stride;
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
     PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
-pub(crate) use memory::{factor_rows, weights_row};
+pub(crate) use memory::{buffer_bytes, factor_rows, weights_row};
+pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
 pub use options::{Method, PlanOptions, Precision};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};

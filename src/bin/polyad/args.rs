@@ -39,16 +39,74 @@ impl Work {
     }
 }
 
-fn methods() -> impl TypedValueParser<Value = Method> {
+/// Bytes of `--card-memory`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// What the option says of itself.
+    pub const HELP: &str = "Memory of one card: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: the device's own \
+                            where it is known]";
+}
+
+/// `--card-memory`: a number of bytes, or a number with a unit.
+pub fn card_memory(text: &str) -> Result<Bytes, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("kb", 1e3),
+        ("mb", 1e6),
+        ("gb", 1e9),
+        ("tb", 1e12),
+        ("kib", 1024.0),
+        ("mib", 1048576.0),
+        ("gib", 1073741824.0),
+        ("tib", 1099511627776.0),
+        ("b", 1.0),
+    ];
+    let wanted = || format!("{text:?} is no number of bytes such as 80000000000, 80GB or 80GiB");
+    let lower = text.trim().to_ascii_lowercase();
+    let bytes = if let Ok(whole) = lower.parse::<u64>() {
+        whole
+    } else {
+        let (number, factor) = UNITS
+            .into_iter()
+            .find_map(|(unit, factor)| lower.strip_suffix(unit).map(|number| (number.trim(), factor)))
+            .unwrap_or((&lower, 1.0));
+        let value = number.parse::<f64>().map_err(|_| wanted())? * factor;
+        if !(value >= 0.0 && value < u64::MAX as f64) {
+            return Err(wanted());
+        }
+        value.round() as u64
+    };
+    if bytes == 0 { Err("it is 0: a card has at least 1 byte".into()) } else { Ok(Bytes(bytes)) }
+}
+
+/// `--dims`: `AxBxC`.
+pub fn dims(text: &str) -> Result<Vec<usize>, String> {
+    let dim = |part: &str| part.trim().parse::<usize>().map_err(|e| format!("{part:?} in {text:?}: {e}"));
+    text.split(['x', 'X', ',']).map(dim).collect()
+}
+
+/// `--ranks`: one or several, each at least 1.
+pub fn rank(text: &str) -> Result<usize, String> {
+    match text.trim().parse::<usize>() {
+        Ok(0) => Err("it is 0: a rank is at least 1".into()),
+        Ok(rank) => Ok(rank),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Words of `--method`.
+pub fn methods() -> impl TypedValueParser<Value = Method> {
     let words = std::iter::once(Method::Auto).chain(Method::ALL).map(Method::name);
     PossibleValuesParser::new(words).try_map(|word| word.parse::<Method>())
 }
 
-fn precisions() -> impl TypedValueParser<Value = Precision> {
+/// Words of `--precision`.
+pub fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
 }
 
-/// The words of `--dtype`.
+/// Words of `--dtype`.
 pub fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())
 }
@@ -134,5 +192,22 @@ mod tests {
         for wrong in ["0", "-1", "s", "-1s", "infs", "nans", "1m"] {
             assert!(every(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn bytes_with_and_without_units() {
+        let cases = [("80", 80), ("80GB", 80_000_000_000), ("1.5 KiB", 1536), ("2tib", 2 << 40), ("7b", 7)];
+        for (text, bytes) in cases {
+            assert_eq!(card_memory(text), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GB", "-1", "0", "nanGB", "1e30", "80 GiBi", "inf"] {
+            assert!(card_memory(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn dims_with_x() {
+        assert_eq!(dims("3x4x5"), Ok(vec![3, 4, 5]));
+        assert!(["", "3x", "x", "3x-4", "axb", "3*4"].iter().all(|text| dims(text).is_err()));
     }
 }

@@ -1,8 +1,9 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
-use crate::args::{Ranks, Work, at_least_one, every};
+use crate::args::{Bytes, Ranks, Work, at_least_one, card_memory, every};
 use crate::device::{Choice, choose};
 use crate::failure::Failure;
+use crate::forecast::Question;
 use crate::progress::{self, Progress};
 use crate::report;
 use crate::report::{Out, components, number, show, warn};
@@ -75,6 +76,11 @@ pub struct Args {
     /// Print every N-th sweep
     #[arg(long, value_name = "N", default_value_t = 1)]
     print_every: usize,
+    /// Print the plan and what it costs first (see `polyad plan`)
+    #[arg(long)]
+    explain: bool,
+    #[arg(long, value_name = "BYTES", value_parser = card_memory, help = Bytes::HELP)]
+    card_memory: Option<Bytes>,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -144,6 +150,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let choice = choose(work, &shape, columns, file.natural_dtype())?;
     out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
     out.line(format_args!("device   {}: {}", choice.device.name(), choice.why));
+    foresee(args, &shape, &choice, out)?;
     match choice.dtype {
         Dtype::F32 => decompose::<f32>(args, &file, start, choice, out),
         Dtype::F64 => decompose::<f64>(args, &file, start, choice, out),
@@ -163,6 +170,29 @@ impl Args {
             Some(modes) => modes.clone(),
             None => Vec::new(),
         }
+    }
+}
+
+/// Prints what the run will cost, where that was asked for, and errors where it is known not to fit.
+fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result<(), Failure> {
+    let question = Question {
+        dims: shape.dims(),
+        rank: args.rank.last,
+        mode: None,
+        options: args.work.plan(choice.dtype),
+        caps: choice.device.caps(),
+        card_memory: args.card_memory.map(|bytes| bytes.0),
+        machine: None,
+    };
+    let forecast = question.answer()?;
+    if args.explain {
+        out.line("");
+        forecast.print(out);
+        out.line("");
+    }
+    match question.refusal(&forecast) {
+        Some(reason) => Err(Failure::Failed(reason)),
+        None => Ok(()),
     }
 }
 

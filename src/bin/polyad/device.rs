@@ -62,6 +62,32 @@ pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result
     Ok(Choice { device, dtype, why, warnings })
 }
 
+/// The device of a word: cpu, gpu, or part of an adapter's name. Its warnings are printed.
+pub fn choose_by_name(word: &str) -> Result<Device, Failure> {
+    let device = match word.to_ascii_lowercase().as_str() {
+        "cpu" => Device::Cpu(Cpu::new()),
+        "" => return Err(Failure::Usage("--device is empty: it must be cpu, gpu or an adapter's name".into())),
+        "gpu" => gpu(None)?,
+        _ => gpu(Some(word))?,
+    };
+    warnings_of(&device).iter().for_each(|warning| warn(warning));
+    if device.caps().kind == polyad::plan::DeviceKind::Software {
+        warn(&format!("{} is a software adapter, not a GPU", device.name()));
+    }
+    Ok(device)
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(name: Option<&str>) -> Result<Device, Failure> {
+    open_gpu(name, |builder| builder).map(Device::Gpu)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu(name: Option<&str>) -> Result<Device, Failure> {
+    let word = name.unwrap_or("gpu");
+    Err(Failure::Usage(format!("--device {word}: this polyad was built without GPU support (feature \"gpu\")")))
+}
+
 /// The best adapter, or the one of that name, opened as `with` has it.
 #[cfg(feature = "gpu")]
 pub fn open_gpu(
