@@ -11,7 +11,7 @@ mod timer;
 
 use clap::Parser;
 use ndarray::Array2;
-use polyad::plan::{MttkrpPlan, PlanOptions};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
 use report::{Report, Row};
 use roofline::Roofline;
@@ -31,7 +31,7 @@ struct Args {
     /// Modes; all by default.
     #[arg(long, value_delimiter = ',')]
     modes: Vec<usize>,
-    /// Methods by name, TILE as tile:TAU or tile:TAU:F; `none` for no MTTKRP.
+    /// Methods by name, TILE as tile:TAU or tile:TAU:F, FUSED by atomics as fused:atomics; `none` for no MTTKRP.
     #[arg(long, default_value = "auto,elem,slice,tile:1,tile:2,tile:4,tile:8,gemm", value_delimiter = ',')]
     methods: Vec<String>,
     /// Time CP-ALS sweeps with the default method at these ranks.
@@ -82,12 +82,14 @@ impl Args {
         if self.methods == ["none"] { &[] } else { &self.methods }
     }
 
-    /// A method's name, with TILE's tau and column block, as options of a plan.
+    /// A method's name, with TILE's tau and column block or FUSED's reduction, as options of a plan.
     fn plan_options(&self, method: &str) -> Result<PlanOptions, AnyError> {
         let mut parts = method.split(':');
         let mut options = PlanOptions::default().dtype(self.dtype).method(parts.next().unwrap_or_default().parse()?);
-        if let Some(tau) = parts.next() {
-            options = options.tile(tau.parse()?);
+        match parts.next() {
+            Some(reduction) if options.method == Method::Fused => options = options.reduction(reduction.parse()?),
+            Some(tau) => options = options.tile(tau.parse()?),
+            None => {}
         }
         if let Some(f) = parts.next() {
             options = options.column_block(f.parse()?);

@@ -96,8 +96,8 @@ impl Inner {
             Slot::G(block) => Ok(g.buffers[block].clone()),
             scratch => self.scratch.get(&self.device, scratch, plan.scratch_bytes(scratch)),
         })?;
-        // FUSED writes every entry itself.
-        if plan.method() != Method::Fused {
+        // FUSED with partial results writes every entry itself.
+        if plan.method() != Method::Fused || plan.dispatches().iter().any(|d| d.spec.atomic.is_some()) {
             prepared.cleared = g.buffers.clone();
         }
         Ok(prepared)

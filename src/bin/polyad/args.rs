@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use polyad::plan::{PlanOptions, Precision};
+use polyad::plan::{PlanOptions, Precision, Reduction};
 use polyad::{Dtype, Method};
 
 /// How the work is done: device and its tuning file, method, dtype, precision.
@@ -27,12 +27,17 @@ pub struct Work {
     /// changes nothing elsewhere
     #[arg(long, default_value = "float32", value_parser = precisions())]
     pub precision: Precision,
+    /// How fused adds up the pieces of a sum: partials is repeatable bit for bit; atomics needs no scratch memory, is not
+    /// repeatable and leaves matrix units unused. Other methods ignore it
+    #[arg(long, default_value = "partials", value_parser = reductions())]
+    pub reduction: Reduction,
 }
 
 impl Work {
     /// What a plan is told of it.
     pub fn plan(&self, dtype: Dtype) -> PlanOptions {
-        PlanOptions::default().method(self.method).precision(self.precision).dtype(dtype)
+        let options = PlanOptions::default().method(self.method).dtype(dtype);
+        options.precision(self.precision).reduction(self.reduction)
     }
 }
 
@@ -43,6 +48,10 @@ fn methods() -> impl TypedValueParser<Value = Method> {
 
 fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
+}
+
+fn reductions() -> impl TypedValueParser<Value = Reduction> {
+    PossibleValuesParser::new(["partials", "atomics"]).try_map(|word| word.parse::<Reduction>())
 }
 
 fn dtypes() -> impl TypedValueParser<Value = Dtype> {
