@@ -5,6 +5,7 @@
 
 mod als;
 mod case;
+mod ratios;
 mod report;
 mod roofline;
 mod timer;
@@ -13,8 +14,10 @@ use clap::Parser;
 use ndarray::Array2;
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
+use ratios::Ratios;
 use report::{Report, Row};
 use roofline::Roofline;
+use std::cell::{Cell, RefCell};
 use std::time::Instant;
 use timer::{Effort, Timed, Timer};
 
@@ -51,7 +54,7 @@ struct Args {
     /// Time before it, in which clocks come up.
     #[arg(long, default_value_t = 0.3)]
     warm_up: f64,
-    /// No row is started after this many seconds.
+    /// No row is started after this many seconds; each case has an equal share of what its predecessors left.
     #[arg(long)]
     budget: Option<f64>,
     /// CSV file to append to.
@@ -105,6 +108,9 @@ struct Bench<'a> {
     timer: Option<Timer>,
     roofline: Option<Roofline>,
     start: Instant,
+    /// Seconds after the start from which on the case at hand starts no row.
+    deadline: Cell<Option<f64>>,
+    ratios: RefCell<Ratios>,
 }
 
 fn main() -> std::process::ExitCode {
@@ -155,20 +161,25 @@ fn run(args: &Args) -> Result<(), AnyError> {
         }
         timer = Some(clock);
     }
-    let bench = Bench { args, device, timer, roofline, start };
-    for case in args.cases() {
+    let (deadline, ratios) = Default::default();
+    let bench = Bench { args, device, timer, roofline, start, deadline, ratios };
+    let cases = args.cases();
+    for (index, case) in cases.iter().enumerate() {
+        let now = start.elapsed().as_secs_f64();
+        bench.deadline.set(args.budget.map(|budget| now + (budget - now) / (cases.len() - index) as f64));
         match args.dtype {
             Dtype::F32 => bench.case::<f32>(case)?,
             Dtype::F64 => bench.case::<f64>(case)?,
         }
     }
+    bench.ratios.borrow().print();
     println!("# {:.0} s in all", start.elapsed().as_secs_f64());
     Ok(())
 }
 
 impl Bench<'_> {
     fn time_is_up(&self) -> bool {
-        self.args.budget.is_some_and(|budget| self.start.elapsed().as_secs_f64() > budget)
+        self.deadline.get().is_some_and(|deadline| self.start.elapsed().as_secs_f64() > deadline)
     }
 
     fn case<T: Real>(&self, case: &str) -> Result<(), AnyError> {
@@ -246,6 +257,7 @@ impl Bench<'_> {
         self.device.mttkrp_into(&plan, x, u, g.view_mut())?;
         let Timed { seconds, runs } = self.time(&plan, x, u, &mut g)?;
         let (error, scratch, resolved) = (exact.relative_error(&g), plan.total_scratch_bytes(), plan.method().name());
+        self.ratios.borrow_mut().add(&report.case, rank, mode, method, plan.method(), seconds);
         report.row(&Row { rank, mode, method, resolved, seconds, runs, error, scratch })
     }
 
