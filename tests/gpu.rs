@@ -7,7 +7,7 @@ mod common {
     pub mod compare;
 }
 
-use common::adapter::{gpu, gpu_with_binding, minimal_gpu};
+use common::adapter::{adapter, device_with, gpu, gpu_with_binding, minimal_gpu, or_skip};
 use common::compare::known::known_values;
 use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2, ShapeBuilder, s};
@@ -197,6 +197,70 @@ fn the_smallest_device_agrees() {
     check.done("smallest device");
     let error = gpu.upload_tensor(Array2::<f64>::ones((2, 2)).view()).unwrap_err();
     assert!(error.to_string().contains("SHADER_F64"), "{error}");
+}
+
+/// Devices with fewer limits and features than the adapter has: WebGPU's defaults and nothing, each limit alone, and
+/// each feature missing alone. Everything that plans pick there keeps the bound.
+#[test]
+fn every_profile_of_a_device_agrees() {
+    let Some(adapter) = or_skip(adapter()) else { return };
+    type Change = fn(&mut wgpu::Limits);
+    let smallest = wgpu::Limits::default();
+    let limits: [(&str, Change); 5] = [
+        ("128 MiB bindings", |l| l.max_storage_buffer_binding_size = 128 << 20),
+        ("256 MiB buffers", |l| l.max_buffer_size = 256 << 20),
+        ("16 KiB of workgroup memory", |l| l.max_compute_workgroup_storage_size = 16384),
+        ("256 invocations", |l| {
+            l.max_compute_invocations_per_workgroup = 256;
+            (l.max_compute_workgroup_size_x, l.max_compute_workgroup_size_y) = (256, 256);
+        }),
+        ("4 storage buffers", |l| l.max_storage_buffers_per_shader_stage = 4),
+    ];
+    let int64 = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS;
+    let features = [
+        ("f64", wgpu::Features::SHADER_F64),
+        ("f32 atomics", wgpu::Features::SHADER_FLOAT32_ATOMIC),
+        ("64-bit atomics", int64),
+        ("f16", wgpu::Features::SHADER_F16),
+        ("timestamps", wgpu::Features::TIMESTAMP_QUERY),
+    ];
+    let all = features.iter().fold(wgpu::Features::empty(), |all, (_, f)| all | *f) & adapter.features();
+    let mut profiles = vec![("nothing, WebGPU's defaults".to_owned(), wgpu::Features::empty(), smallest)];
+    for (name, change) in limits {
+        let mut fewer = adapter.limits();
+        change(&mut fewer);
+        profiles.push((name.into(), all, fewer));
+    }
+    for (name, missing) in features {
+        profiles.push((format!("no {name}"), all - missing, adapter.limits()));
+    }
+    for (name, features, limits) in profiles {
+        let (device, queue) = device_with(&adapter, features, limits).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let gpu = Gpu::from_wgpu_with_adapter(&adapter, device, queue).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let caps = gpu.caps();
+        assert_eq!(caps.f64, features.contains(wgpu::Features::SHADER_F64), "{name}");
+        assert_eq!(caps.timestamps, features.contains(wgpu::Features::TIMESTAMP_QUERY), "{name}");
+        let mut check = Check::new(&gpu);
+        let mut options = methods();
+        options.push(PlanOptions::default());
+        options.push(PlanOptions::default().method(Method::Tile).tile(40));
+        options.push(PlanOptions::default().reduction(Reduction::Atomics));
+        check.problem::<f32>(&[40, 3, 17], 17, &options);
+        check.problem::<f32>(&[4, 12, 8], 3, &options);
+        if caps.f64 {
+            // Atomic sums in f64 need more, which another test is about.
+            options.retain(|o| {
+                let adds = matches!(o.method, Method::Elem | Method::Tile) || o.reduction == Reduction::Atomics;
+                caps.u64_atomics || !adds
+            });
+            check.problem::<f64>(&[9, 4, 7], 5, &options);
+        }
+        check.done(&name);
+    }
+    let fewer = wgpu::Limits { max_storage_buffers_per_shader_stage: 3, ..Default::default() };
+    let (device, queue) = device_with(&adapter, wgpu::Features::empty(), fewer).unwrap();
+    let error = Gpu::from_wgpu(device, queue).unwrap_err().to_string();
+    assert_eq!(error, "max_storage_buffers_per_shader_stage is 3 on this device, polyad needs 4");
 }
 
 #[test]

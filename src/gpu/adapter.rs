@@ -313,7 +313,7 @@ fn is_f32_of_8(p: &wgpu::CooperativeMatrixProperties) -> bool {
 /// What every kernel needs; WebGPU's default limits are enough.
 fn check_limits(limits: &wgpu::Limits) -> Result<()> {
     let needed = [
-        ("max_storage_buffers_per_shader_stage", limits.max_storage_buffers_per_shader_stage, 3),
+        ("max_storage_buffers_per_shader_stage", limits.max_storage_buffers_per_shader_stage, 4),
         ("max_dynamic_uniform_buffers_per_pipeline_layout", limits.max_dynamic_uniform_buffers_per_pipeline_layout, 1),
         ("max_compute_invocations_per_workgroup", limits.max_compute_invocations_per_workgroup, 256),
         ("max_compute_workgroup_size_x", limits.max_compute_workgroup_size_x, 256),
