@@ -196,6 +196,8 @@ fn every_kernel_of_a_plan_is_valid() {
         assert_eq!(found.last().unwrap().0, *buffers, "{name}");
     }
     let adding = all.values().filter(|kernel| kernel.spec.shader.starts_with("fused") && kernel.spec.atomic.is_some());
+    // What a device is asked for when it is opened.
+    assert_eq!(all.values().map(|kernel| kernel.buffers).max(), Some(4));
     println!("{} kernels, {} of FUSED by atomics", all.len(), adding.clone().count());
     assert!(all.len() > 200 && adding.count() > 20);
 }
