@@ -8,6 +8,7 @@ mod case;
 #[allow(dead_code, reason = "the program uses the rest of it")]
 #[path = "../../src/bin/polyad/measure/mod.rs"]
 mod measure;
+mod ratios;
 mod report;
 
 use clap::Parser;
@@ -16,9 +17,11 @@ use measure::data;
 use measure::roofline::Roofline;
 use measure::timer::{Effort, Timed, Timer, mttkrp};
 use ndarray::Array2;
-use polyad::plan::{MttkrpPlan, PlanOptions};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
+use ratios::Ratios;
 use report::{Report, Row};
+use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
 #[derive(Parser)]
@@ -32,7 +35,7 @@ struct Args {
     /// Modes; all by default.
     #[arg(long, value_delimiter = ',')]
     modes: Vec<usize>,
-    /// Methods by name, TILE as tile:TAU or tile:TAU:F; `none` for no MTTKRP.
+    /// Methods by name, TILE as tile:TAU or tile:TAU:F, FUSED by atomics as fused:atomics; `none` for no MTTKRP.
     #[arg(long, default_value = "auto,elem,slice,tile:1,tile:2,tile:4,tile:8,gemm", value_delimiter = ',')]
     methods: Vec<String>,
     /// Time CP-ALS sweeps with the default method at these ranks.
@@ -52,7 +55,7 @@ struct Args {
     /// Time before it, in which clocks come up.
     #[arg(long, default_value_t = 0.3)]
     warm_up: f64,
-    /// No row is started after this many seconds.
+    /// No row is started after this many seconds; each case has an equal share of what its predecessors left.
     #[arg(long)]
     budget: Option<f64>,
     /// CSV file to append to.
@@ -83,12 +86,14 @@ impl Args {
         if self.methods == ["none"] { &[] } else { &self.methods }
     }
 
-    /// A method's name, with TILE's tau and column block, as options of a plan.
+    /// A method's name, with TILE's tau and column block or FUSED's reduction, as options of a plan.
     fn plan_options(&self, method: &str) -> Result<PlanOptions, AnyError> {
         let mut parts = method.split(':');
         let mut options = PlanOptions::default().dtype(self.dtype).method(parts.next().unwrap_or_default().parse()?);
-        if let Some(tau) = parts.next() {
-            options = options.tile(tau.parse()?);
+        match parts.next() {
+            Some(reduction) if options.method == Method::Fused => options = options.reduction(reduction.parse()?),
+            Some(tau) => options = options.tile(tau.parse()?),
+            None => {}
         }
         if let Some(f) = parts.next() {
             options = options.column_block(f.parse()?);
@@ -103,6 +108,9 @@ struct Bench<'a> {
     device: Device,
     roofline: Option<Roofline>,
     start: Instant,
+    /// Seconds after the start from which on the case at hand starts no row.
+    deadline: Cell<Option<f64>>,
+    ratios: RefCell<Ratios>,
 }
 
 fn main() -> std::process::ExitCode {
@@ -152,20 +160,25 @@ fn run(args: &Args) -> Result<(), AnyError> {
             }
         }
     }
-    let bench = Bench { args, device, roofline, start };
-    for case in args.cases() {
+    let (deadline, ratios) = Default::default();
+    let bench = Bench { args, device, roofline, start, deadline, ratios };
+    let cases = args.cases();
+    for (index, case) in cases.iter().enumerate() {
+        let now = start.elapsed().as_secs_f64();
+        bench.deadline.set(args.budget.map(|budget| now + (budget - now) / (cases.len() - index) as f64));
         match args.dtype {
             Dtype::F32 => bench.case::<f32>(case)?,
             Dtype::F64 => bench.case::<f64>(case)?,
         }
     }
+    bench.ratios.borrow().print();
     println!("# {:.0} s in all", start.elapsed().as_secs_f64());
     Ok(())
 }
 
 impl Bench<'_> {
     fn time_is_up(&self) -> bool {
-        self.args.budget.is_some_and(|budget| self.start.elapsed().as_secs_f64() > budget)
+        self.deadline.get().is_some_and(|deadline| self.start.elapsed().as_secs_f64() > deadline)
     }
 
     fn case<T: Real>(&self, case: &str) -> Result<(), AnyError> {
@@ -243,6 +256,7 @@ impl Bench<'_> {
         self.device.mttkrp_into(&plan, x, u, g.view_mut())?;
         let Timed { seconds, runs } = mttkrp(&self.device, self.args.effort(), &plan, x, u, &mut g)?;
         let (error, scratch, resolved) = (exact.relative_error(&g), plan.total_scratch_bytes(), plan.method().name());
+        self.ratios.borrow_mut().add(&report.case, rank, mode, method, plan.method(), seconds);
         report.row(&Row { rank, mode, method, resolved, seconds, runs, error, scratch })
     }
 }

@@ -4,6 +4,7 @@ use super::ledger::Ticket;
 use super::range::{Range, scale_rows};
 use super::scope::{create_buffer, scoped};
 use super::{Gpu, Inner};
+use crate::error::one_line;
 use crate::plan::{
     MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs, weights_row,
 };
@@ -293,7 +294,7 @@ impl Inner {
     /// The first `count` elements of a buffer, through a mapped copy.
     pub(super) fn read_buffer<T: bytemuck::Pod>(&self, buffer: &wgpu::Buffer, count: usize) -> Result<Vec<T>> {
         let during = "reading a result back";
-        let failed = |message: String| Error::Gpu { during: during.into(), message };
+        let failed = |message: String| Error::Gpu { during: during.into(), message: one_line(&message) };
         let bytes = (count * size_of::<T>()) as u64;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let (staging, _memory) = create_buffer(self, "staging", bytes, usage)?;

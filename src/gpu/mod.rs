@@ -21,6 +21,7 @@ pub use ledger::DeviceMemory;
 pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
+use crate::error::one_line;
 use crate::plan::{DeviceCaps, MttkrpPlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
@@ -197,7 +198,7 @@ impl Inner {
         let poll = wgpu::PollType::Wait { submission_index, timeout: Some(PATIENCE) };
         match self.device.poll(poll) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Error::Gpu { during: during.into(), message: error.to_string() }),
+            Err(error) => Err(Error::Gpu { during: during.into(), message: one_line(&error.to_string()) }),
         }
     }
 }

@@ -99,8 +99,8 @@ impl Inner {
             Slot::G(block) => Ok(g.buffers[block].clone()),
             scratch => self.scratch.get(self, scratch, plan.scratch_bytes(scratch)),
         })?;
-        // FUSED writes every entry itself.
-        if plan.method() != Method::Fused {
+        // FUSED with partial results writes every entry itself.
+        if plan.method() != Method::Fused || plan.dispatches().iter().any(|d| d.spec.atomic.is_some()) {
             prepared.cleared = g.buffers.clone();
         }
         Ok(prepared)
@@ -125,6 +125,9 @@ impl Inner {
         let label = format!("polyad.{name}");
         let mut steps = Vec::with_capacity(dispatches.len());
         let mut groups: HashMap<(&KernelSpec, &[Slot]), wgpu::BindGroup> = HashMap::new();
+        // Each is asked for once: another thread may put a larger scratch buffer in the place of one between two requests,
+        // and what one dispatch writes would not be what the next one reads.
+        let mut buffers: HashMap<Slot, wgpu::Buffer> = HashMap::new();
         scoped(&self.device, &format!("preparing {name}"), || {
             self.queue.write_buffer(&uniform, 0, &bytes);
             for (index, (dispatch, params)) in dispatches.iter().zip(&params).enumerate() {
@@ -132,7 +135,11 @@ impl Inner {
                 let kernel = self.pipelines.get(&self.device, &dispatch.spec, dispatch.slots.len(), size)?;
                 let key = (&dispatch.spec, &dispatch.slots[..]);
                 if let Entry::Vacant(vacant) = groups.entry(key) {
-                    let buffers = dispatch.slots.iter().map(|&slot| buffer(slot)).collect::<Result<Vec<_>>>()?;
+                    for &slot in &dispatch.slots {
+                        if let Entry::Vacant(vacant) = buffers.entry(slot) {
+                            vacant.insert(buffer(slot)?);
+                        }
+                    }
                     let mut entries = vec![wgpu::BindGroupEntry {
                         binding: 0,
                         resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
@@ -141,9 +148,9 @@ impl Inner {
                             size: wgpu::BufferSize::new(size),
                         }),
                     }];
-                    entries.extend(buffers.iter().enumerate().map(|(binding, buffer)| wgpu::BindGroupEntry {
+                    entries.extend(dispatch.slots.iter().enumerate().map(|(binding, slot)| wgpu::BindGroupEntry {
                         binding: binding as u32 + 1,
-                        resource: buffer.as_entire_binding(),
+                        resource: buffers[slot].as_entire_binding(),
                     }));
                     let descriptor =
                         wgpu::BindGroupDescriptor { label: Some(&label), layout: &kernel.layout, entries: &entries };

@@ -14,6 +14,7 @@ use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
 use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
+use crate::error::one_line;
 use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
@@ -284,7 +285,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     }
 
     fn finish(&mut self) -> Result<Updated> {
-        let failed = |message: String| Error::Gpu { during: "an update".into(), message };
+        let failed = |message: String| Error::Gpu { during: "an update".into(), message: one_line(&message) };
         let pending = self.pending.take().ok_or_else(|| failed("nothing is under way".into()))?;
         let Pending { mode, submission, mapped, fallback, mut seconds } = pending;
         let (inner, rank) = (self.inner, self.rank);

@@ -29,7 +29,7 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
 pub(crate) use memory::{buffer_bytes, factor_rows, weights_row};
 pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
-pub use options::{Method, PlanOptions, Precision};
+pub use options::{Method, PlanOptions, Precision, Reduction};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
@@ -162,7 +162,7 @@ impl MttkrpPlan {
                     let options = options.clone().method(Method::Fused);
                     fallback = Some(Box::new(Self::new(&shape, mode, rank, &options, &without)?));
                 }
-                reason.push_str(fused.why);
+                reason.push_str(&fused.why);
                 scratch_bound = Some(fused.partial_bound);
                 tuning = caps.tuning.as_ref().filter(|_| fused.tuned).map(|tuning| tuning.name().to_owned());
                 if let Some(name) = &tuning {
@@ -366,7 +366,8 @@ impl MttkrpPlan {
     }
 
     /// For FUSED, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
-    /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes. `None` for other methods.
+    /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes; 0 where pieces are added
+    /// atomically. `None` for other methods.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
@@ -390,7 +391,7 @@ impl MttkrpPlan {
         self.walk.as_ref()
     }
 
-    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
+    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one (none for [`Reduction::Atomics`]), the others none.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
@@ -445,7 +446,12 @@ fn resolve(
         return Ok((Method::Fused, "the fastest on a CPU, with scratch of a few blocks".into(), None));
     }
     Ok(match fused::dispatches(problem, caps, slabs, limit) {
-        Ok(fused) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into(), Some(fused)),
+        Ok(fused) => {
+            let scratch = if fused.partial_bytes > 0 { "with scratch of a few tiles" } else { "without scratch" };
+            (Method::Fused, format!("the fastest on a GPU, {scratch}"), Some(fused))
+        }
+        // It was asked for by the reduction, and no other method can do without the feature.
+        Err(error @ Error::MissingFeature { .. }) => return Err(error),
         Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}"), None),
     })
 }

@@ -161,6 +161,6 @@ fn dtype_is_the_files_and_quiet_is_silent() {
     let ran = folder.run(&args).ok();
     assert_eq!(ran.stdout, "");
     assert_eq!(read::<f32>(&folder), Array2::<f32>::from_elem((3, 1), 2.0));
-    folder.run(&[&args[..], &["--precision", "fast"]].concat()).ok();
+    folder.run(&[&args[..], &["--precision", "fast", "--reduction", "atomics"]].concat()).ok();
     assert_eq!(read::<f32>(&folder), Array2::<f32>::from_elem((3, 1), 2.0));
 }

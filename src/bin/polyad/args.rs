@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use polyad::plan::{PlanOptions, Precision};
+use polyad::plan::{PlanOptions, Precision, Reduction};
 use polyad::{Dtype, Every, Method};
 
 /// How the work is done: device and its tuning file, method, dtype, precision.
@@ -30,12 +30,17 @@ pub struct Work {
     /// Threads of the CPU [default: one for each core]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub threads: Option<usize>,
+    /// How fused adds up the pieces of a sum: partials is repeatable bit for bit; atomics needs no scratch memory, is not
+    /// repeatable and leaves matrix units unused. Other methods ignore it
+    #[arg(long, default_value = "partials", value_parser = reductions())]
+    pub reduction: Reduction,
 }
 
 impl Work {
     /// What a plan is told of it.
     pub fn plan(&self, dtype: Dtype) -> PlanOptions {
-        PlanOptions::default().method(self.method).precision(self.precision).dtype(dtype)
+        let options = PlanOptions::default().method(self.method).dtype(dtype);
+        options.precision(self.precision).reduction(self.reduction)
     }
 }
 
@@ -104,6 +109,10 @@ pub fn methods() -> impl TypedValueParser<Value = Method> {
 /// Words of `--precision`.
 pub fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
+}
+
+fn reductions() -> impl TypedValueParser<Value = Reduction> {
+    PossibleValuesParser::new(["partials", "atomics"]).try_map(|word| word.parse::<Reduction>())
 }
 
 /// Words of `--dtype`.
