@@ -45,7 +45,12 @@ const REPEATABLE: [Method; 3] = [Method::Slice, Method::Gemm, Method::Fused];
 /// An error of the app's own: a usage that WebGPU does not allow.
 fn break_a_rule(device: &wgpu::Device) {
     let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::STORAGE;
-    device.create_buffer(&wgpu::BufferDescriptor { label: Some("app"), size: 16, usage, mapped_at_creation: false });
+    let _ = device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some("app"),
+        size: 16,
+        usage,
+        mapped_at_creation: false,
+    });
 }
 
 fn buffer(device: &wgpu::Device, size: u64) -> wgpu::Buffer {
