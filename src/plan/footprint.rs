@@ -1,6 +1,7 @@
 //! Memory of an MTTKRP or of CP-ALS on a device, buffer by buffer, before any of it is allocated.
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
+use super::walk::{BLOCK_BYTES, Cut};
 use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, UpdatePlan};
 use crate::Result;
 
@@ -180,15 +181,24 @@ fn on_cpu(plan: &MttkrpPlan, threads: usize) -> u64 {
         return 0;
     }
     let entries = |count: usize| (count as u64).saturating_mul(rank as u64);
-    let partials = entries(rows) * (threads as u64 - 1);
+    let partials = entries(rows).saturating_mul(threads.saturating_sub(1) as u64);
     let words = match plan.method() {
         Method::Gemm if left == 1 => entries(right).saturating_add(partials),
         Method::Gemm if right == 1 => entries(left).saturating_add(partials),
-        Method::Gemm => entries(right).saturating_add(entries(left)).saturating_add(entries(rows * left.min(right))),
+        Method::Gemm => {
+            entries(right).saturating_add(entries(left)).saturating_add(entries(rows.saturating_mul(left.min(right))))
+        }
+        // Parts that share no rows have no results of their own.
+        Method::Fused => {
+            let sharing = plan.walk().filter(|walk| walk.cut != Cut::Rows).map_or(1, |walk| walk.parts);
+            entries(rows).saturating_mul(sharing as u64 - 1)
+        }
         // Rows are shared out where there are enough of them.
         Method::Slice => 0,
-        Method::Tile if rows >= 16 * threads => 0,
+        Method::Tile if rows / 16 >= threads => 0,
         _ => partials,
     };
-    words.saturating_mul(plan.dtype().bytes())
+    // A block of the Khatri-Rao product for each thread.
+    let blocks = if plan.method() == Method::Fused { (threads as u64).saturating_mul(BLOCK_BYTES as u64) } else { 0 };
+    words.saturating_mul(plan.dtype().bytes()).saturating_add(blocks)
 }

@@ -365,9 +365,9 @@ impl MttkrpPlan {
         self.fallback.as_deref()
     }
 
-    /// For FUSED, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
+    /// For FUSED on a GPU, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
     /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes; 0 where pieces are added
-    /// atomically. `None` for other methods.
+    /// atomically. `None` for other methods and on a CPU.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};

@@ -1,7 +1,7 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
 use crate::args::{Bytes, Ranks, Work, at_least_one, card_memory, every};
-use crate::device::{Choice, choose};
+use crate::device::{Choice, choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
 use crate::progress::{self, Progress};
@@ -140,6 +140,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         (args.rank.first..=args.rank.last)
             .try_for_each(|rank| check_input_stays(&args.input, &args.place(dir, rank)))?;
     }
+    start_threads(&args.work)?;
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
     args.fix.iter().chain(args.nonneg.iter().flatten()).try_for_each(|&mode| shape.check_mode(mode))?;

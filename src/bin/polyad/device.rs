@@ -18,14 +18,16 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-/// Chooses a device for a problem, and starts the threads that all work on the CPU is done by. `natural` is the file's
-/// dtype.
+/// Starts the threads of `--threads`, which all work on the CPU is done by: before anything is read, as reading uses them.
+pub fn start_threads(work: &Work) -> Result<(), Failure> {
+    let Some(threads) = work.threads else { return Ok(()) };
+    at_least_one("--threads", threads)?;
+    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))
+}
+
+/// Chooses a device for a problem. `natural` is the file's dtype.
 pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result<Choice, Failure> {
-    if let Some(threads) = work.threads {
-        at_least_one("--threads", threads)?;
-        let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-        started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))?;
-    }
     let asked = work.dtype;
     let wanted = asked.unwrap_or(natural);
     let (device, why) = match work.device.to_ascii_lowercase().as_str() {

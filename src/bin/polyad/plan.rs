@@ -1,7 +1,7 @@
 //! `polyad plan`: what a problem would cost, before anything is allocated.
 
 use crate::args::{Bytes, Work, at_least_one, card_memory, dims};
-use crate::device::choose;
+use crate::device::{choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
 use crate::measure::limits;
@@ -71,6 +71,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let (caps, device) = match &args.profile {
         Some(path) => (profile::read(path)?, None),
         None => {
+            start_threads(&args.work)?;
             let choice = choose(&args.work, &shape, args.rank, Dtype::F32)?;
             (choice.device.caps().clone(), Some(choice.device))
         }
