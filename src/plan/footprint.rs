@@ -1,7 +1,7 @@
 //! Memory of an MTTKRP or of CP-ALS on a device, buffer by buffer, before any of it is allocated.
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
-use super::walk::{BLOCK_BYTES, Cut};
+use super::walk::Cut;
 use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, UpdatePlan};
 use crate::Result;
 
@@ -198,7 +198,6 @@ fn on_cpu(plan: &MttkrpPlan, threads: usize) -> u64 {
         Method::Tile if rows / 16 >= threads => 0,
         _ => partials,
     };
-    // A block of the Khatri-Rao product for each thread.
-    let blocks = if plan.method() == Method::Fused { (threads as u64).saturating_mul(BLOCK_BYTES as u64) } else { 0 };
-    words.saturating_mul(plan.dtype().bytes()).saturating_add(blocks)
+    // Without the block of the Khatri-Rao product, a few hundred KiB, that FUSED has for each thread.
+    words.saturating_mul(plan.dtype().bytes())
 }

@@ -374,8 +374,8 @@ impl MttkrpPlan {
     /// let (options, caps) = (PlanOptions::default().method(Method::Fused), DeviceCaps::webgpu_minimum("any GPU"));
     /// let plan = MttkrpPlan::new(&[200, 300, 400], 0, 32, &options, &caps).unwrap();
     /// assert!(plan.scratch_bound().is_some_and(|most| plan.total_scratch_bytes() <= most));
-    /// // 32 columns times the sum of dims, and 1056 tiles of 64 x 32.
-    /// assert_eq!(plan.scratch_bound(), Some(4 * (32 * 900 + 1056 * 64 * 32)));
+    /// // 32 columns times the sum of dims, and 1056 tiles of 128 x 32.
+    /// assert_eq!(plan.scratch_bound(), Some(4 * (32 * 900 + 1056 * 128 * 32)));
     /// ```
     pub fn scratch_bound(&self) -> Option<u64> {
         self.scratch_bound

@@ -55,7 +55,7 @@ pub(crate) struct Walk {
 }
 
 /// Bytes of a block of KR: small beside the second-level cache.
-pub(super) const BLOCK_BYTES: usize = 128 << 10;
+const BLOCK_BYTES: usize = 128 << 10;
 /// Most entries along k of a block.
 const STEP: usize = 384;
 /// The same where neighbours along k are a row apart, each in a cache line of its own.
