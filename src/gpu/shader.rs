@@ -31,6 +31,7 @@ shaders![
     "fused_coop8_rows",
     "fused_coop_cols",
     "fused_coop_rows",
+    "fused_group",
     "fused_load_cols",
     "fused_load_rows",
     "fused_next",
