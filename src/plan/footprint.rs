@@ -2,7 +2,7 @@
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
 use super::walk::Cut;
-use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, UpdatePlan};
+use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, UpdatePlan};
 use crate::Result;
 
 /// Bytes on the device. On a GPU they are those of the buffers that this crate makes, as `Gpu::memory` counts them; on the
@@ -100,11 +100,6 @@ impl Footprint {
         let rows = factor_rows(shape) as u64 * dtype.bytes();
         let columns = column_blocks(shape, rank, dtype, limit)?;
         let block = |ends: &[usize]| buffer_bytes(rows * column_stride(ends[1] - ends[0]) as u64);
-        let slots = [Slot::KhatriRao, Slot::Partial, Slot::Outer];
-        let scratch = |slot| match plans.iter().map(|plan| plan.scratch_bytes(slot)).max().unwrap_or(0) {
-            0 => 0,
-            bytes => buffer_bytes(bytes),
-        };
         let times = if caps.timestamps { buffer_bytes(16) } else { 0 };
         // Parameters are gone when the result is read.
         let passing = |plan: &MttkrpPlan| {
@@ -115,7 +110,7 @@ impl Footprint {
             tensor,
             factors: columns.windows(2).map(block).sum(),
             result: plans.iter().map(|plan| results(plan).sum()).max().unwrap_or(0),
-            scratch: slots.into_iter().map(scratch).sum(),
+            scratch: MttkrpPlan::scratch_of(plans).into_iter().map(|(_, bytes)| buffer_bytes(bytes)).sum(),
             algebra: 0,
             other: times + plans.iter().map(passing).max().unwrap_or(0),
         })
