@@ -89,7 +89,7 @@ pub use error::{Error, Result};
 pub use gpu::{
     AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor, TuneOptions, TuneReport, TunedRegime,
 };
-pub use plan::{Method, MttkrpPlan, PlanOptions, Precision};
+pub use plan::{Method, MttkrpPlan, PlanOptions, Precision, Tree};
 pub use real::{Dtype, Real};
 pub use shape::{MAX_ORDER, Shape};
 #[cfg(feature = "gpu")]

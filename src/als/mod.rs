@@ -17,7 +17,7 @@ pub(crate) use {normal_equations::overflow, steps::Updated, wide::inner};
 pub use normal_equations::NormalEquations;
 pub use steps::AlsSteps;
 
-use crate::plan::MttkrpPlan;
+use crate::plan::{MttkrpPlan, TreePlan};
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
 use ndarray::{Array1, Array2, ArrayView, Axis, CowArray, Dimension};
 use normal_equations::{gram, hadamard};
@@ -69,6 +69,7 @@ pub fn cp_als<B: Backend, T: Real, D: Dimension>(
 /// The fit `1 - |X - Xhat| / |X|` comes from the last mode's MTTKRP without another pass over X. For a tensor of zeros
 /// it is 1: the model found is zero too, and nothing is left over. Rounding apart, the error never grows from sweep to
 /// sweep; in f32, rounding of G shows in the fit from about the fifth digit on, and a smaller tolerance may not stop it.
+/// MTTKRPs of several modes may share a pass over x ([`CpAlsOptions::tree`]), which changes results by rounding only.
 /// Near 1 the last fit is taken once more from sums in f64. f32 data whose normal equations are too ill-conditioned for
 /// sums in f32 are summed in f64, with a warning; so are components told that almost cancel each other. A component that became zero has weight 0 and columns of zeros.
 ///
@@ -115,6 +116,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let plan_options = options.plan.clone().dtype(T::DTYPE);
     let plan = |mode| MttkrpPlan::new(&shape, mode, rank, &plan_options, backend.caps());
     let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
+    let tree = TreePlan::new(&shape, rank, options.tree, options.memory_budget, &plan_options, backend.caps())?;
     let mut warnings: Vec<String> = Vec::new();
     for warning in plans.iter().flat_map(|plan| plan.warnings()) {
         if !warnings.contains(warning) {
@@ -125,11 +127,12 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
     let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
     let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
-    let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &xd, x.view(), factors))?;
+    let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &tree, &xd, x.view(), factors))?;
 
     let (mut weights, mut inner) = (Array1::zeros(rank), Array1::zeros(rank));
     let mut fits: Vec<f64> = Vec::new();
     let (mut deficient, mut ill_conditioned, mut fallback) = (false, false, false);
+    let mut passes = 0;
     let eps = <T as num_traits::Float>::epsilon().f64();
     // Whether the MTTKRP of mode 0 is under way, and what it took the last time.
     let (mut started, mut first_mttkrp) = (false, f64::INFINITY);
@@ -180,6 +183,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             }
             let updated = steps.finish()?;
             seconds.add(&updated.seconds);
+            passes += updated.passes;
             if n == 0 {
                 first_mttkrp = updated.seconds.mttkrp;
             }
@@ -217,13 +221,13 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     }
     warnings.extend(degenerate(&weights, &hadamard(&grams, rank, None)));
     let factors = timed(&mut seconds.transfer, || steps.factors())?;
-    let algebra = steps.place().to_owned();
+    let (algebra, tree) = (steps.place().to_owned(), steps.tree());
     drop(steps);
     let model = by_weight(weights / scale, factors)?;
     seconds.total = start.elapsed().as_secs_f64();
     let fit = fits.last().copied().unwrap_or_default();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
-    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, algebra, warnings })
+    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, algebra, tree, passes, warnings })
 }
 
 /// What to multiply data by whose largest magnitude is this: 1 unless products of it with entries of unit columns might

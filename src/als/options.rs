@@ -1,6 +1,6 @@
 //! What CP-ALS is told, and what it answers.
 
-use crate::plan::{Method, PlanOptions};
+use crate::plan::{Method, PlanOptions, Tree};
 use crate::{CpTensor, Error, Result};
 
 /// Where CP-ALS starts.
@@ -46,6 +46,10 @@ pub struct CpAlsOptions {
     pub init: Init,
     /// The MTTKRP's method, tile and column block. Its dtype is the data's.
     pub plan: PlanOptions,
+    /// Whether products of the tensor are kept for several modes, so that there are fewer passes over it (auto).
+    pub tree: Tree,
+    /// Most bytes that such products may take on the device; `None` for as many as the tensor has, at least 64 MiB.
+    pub memory_budget: Option<u64>,
 }
 
 impl CpAlsOptions {
@@ -61,6 +65,8 @@ impl CpAlsOptions {
             fit_tolerance: 1e-6,
             init: Init::Random { seed: 0 },
             plan: PlanOptions::default(),
+            tree: Tree::Auto,
+            memory_budget: None,
         }
     }
 
@@ -104,6 +110,32 @@ impl CpAlsOptions {
     /// ```
     pub fn plan(mut self, plan: PlanOptions) -> Self {
         self.plan = plan;
+        self
+    }
+
+    /// Whether products of the tensor are kept for several modes. Results are the same but for rounding;
+    /// [`CpAlsResult::tree`] says what was done and why.
+    ///
+    /// ```
+    /// use ndarray::Array3;
+    /// use polyad::{CpAlsOptions, Cpu, Tree, cp_als};
+    /// let x = Array3::from_shape_fn((6, 5, 4), |(i, j, k)| ((i + 1) * (j + 2) * (k + 3)) as f64);
+    /// let options = CpAlsOptions::new(1).tree(Tree::MultiSweep).max_sweeps(4).fit_tolerance(0.0);
+    /// let result = cp_als(&Cpu::new(), x.view(), &options).unwrap();
+    /// assert_eq!((result.sweeps, result.passes), (4, 6));
+    /// ```
+    pub fn tree(mut self, tree: Tree) -> Self {
+        self.tree = tree;
+        self
+    }
+
+    /// Most bytes that kept products may take on the device. Where they need more there is an MTTKRP for every mode.
+    ///
+    /// ```
+    /// assert_eq!(polyad::CpAlsOptions::new(4).memory_budget(1 << 30).memory_budget, Some(1 << 30));
+    /// ```
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.memory_budget = Some(bytes);
         self
     }
 
@@ -244,6 +276,10 @@ pub struct CpAlsResult<T> {
     pub device: String,
     /// Where the solutions, norms and grams were done, and why there.
     pub algebra: String,
+    /// How MTTKRPs shared passes over the tensor, and why so.
+    pub tree: String,
+    /// Passes over the tensor that the sweeps' MTTKRPs took.
+    pub passes: usize,
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
 }

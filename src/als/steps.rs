@@ -5,7 +5,8 @@ use super::Seconds;
 use super::normal_equations::{NormalEquations, gram, normalize};
 use super::timed;
 use super::wide::{self, inner};
-use crate::plan::{DeviceKind, MttkrpPlan};
+use crate::cpu::CpuTree;
+use crate::plan::{DeviceKind, MttkrpPlan, TreePlan};
 use crate::{Backend, Dtype, Real, Result};
 use ndarray::{Array1, Array2, ArrayViewD};
 
@@ -33,6 +34,9 @@ pub trait AlsSteps<T: Real> {
 
     /// Where the dense part is done, and why there.
     fn place(&self) -> &str;
+
+    /// How MTTKRPs share passes over the tensor, and why so.
+    fn tree(&self) -> String;
 }
 
 /// What came of replacing a factor.
@@ -46,6 +50,8 @@ pub struct Updated {
     pub inner: Array1<f64>,
     /// The MTTKRP's plan had to use its fallback.
     pub fallback: bool,
+    /// Passes over the tensor that it took: 0 where a product at hand was enough.
+    pub passes: usize,
     /// What it took.
     pub seconds: Seconds,
 }
@@ -62,6 +68,9 @@ pub(crate) struct HostSteps<'a, 'x, B: Backend, T: Real> {
     g: Vec<Array2<T>>,
     last: Updated,
     place: String,
+    /// Products of the tensor kept for several modes.
+    tree: Option<CpuTree<'a, T>>,
+    why_tree: String,
 }
 
 impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
@@ -76,7 +85,26 @@ impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         let u = backend.upload_factors(None, &views)?;
         let g = factors.iter().map(|f| Array2::zeros(f.dim())).collect();
-        Ok(Self { backend, plans, x, data, u, factors, g, last: Updated::default(), place })
+        let last = Updated::default();
+        Ok(Self { backend, plans, x, data, u, factors, g, last, place, tree: None, why_tree: String::new() })
+    }
+
+    /// With the products of this tree, or, where they could not be had, without and with the reason.
+    pub fn with_tree(mut self, plan: &TreePlan, tree: Result<Option<CpuTree<'a, T>>>) -> Self {
+        match tree {
+            Ok(tree) => (self.tree, self.why_tree) = (tree, plan.to_string()),
+            Err(why) => self.why_tree = plan.without(why.to_string()).to_string(),
+        }
+        self
+    }
+
+    /// One MTTKRP a mode, whatever the plan of a tree says.
+    pub fn without_tree(mut self, plan: &TreePlan) -> Self {
+        self.why_tree = match plan.groups().is_empty() {
+            true => plan.to_string(),
+            false => plan.without("the host replaces the factors".into()).to_string(),
+        };
+        self
     }
 }
 
@@ -95,7 +123,15 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
         let mut seconds = Seconds::default();
         let wide = wide.then(|| timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode)));
         let mut fallback = false;
-        if wide.is_none() {
+        let mut passes = 1;
+        let mut by_tree = None;
+        if let (Some(tree), None) = (&mut self.tree, &wide) {
+            let (factors, g) = (&self.factors, self.g[mode].view_mut());
+            by_tree = timed(&mut seconds.mttkrp, || tree.mttkrp(factors, mode, g))?;
+        }
+        if let Some(made) = by_tree {
+            passes = made;
+        } else if wide.is_none() {
             let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
             seconds.mttkrp = time.compute.as_secs_f64();
             seconds.transfer = time.transfer.as_secs_f64();
@@ -115,7 +151,10 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
             None => inner(&self.g[mode], factor),
         });
         timed(&mut seconds.transfer, || self.backend.set_factor(&mut self.u, mode, factor.view()))?;
-        self.last = Updated { gram, norms, inner, fallback, seconds };
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        self.last = Updated { gram, norms, inner, fallback, passes, seconds };
         Ok(())
     }
 
@@ -136,5 +175,9 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
 
     fn place(&self) -> &str {
         &self.place
+    }
+
+    fn tree(&self) -> String {
+        self.why_tree.clone()
     }
 }

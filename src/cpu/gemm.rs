@@ -43,7 +43,7 @@ pub(super) fn gemm<T: Real>(job: &Job<'_, T>, g: &mut [T]) -> Result<()> {
 
 /// `out = x kr`, all of them with R columns but x; `out` is zero before. A long sum (few rows in x) is cut into panels, which the threads
 /// share and add up in order; faer alone would share the rows.
-fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
+pub(super) fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
     const PANEL: usize = 1024;
     let kr = MatRef::from_row_major_slice(kr, x.ncols(), rank);
     let one = <T as num_traits::One>::one;
@@ -79,7 +79,7 @@ fn multiply_and_sum<'a, T: Real>(
 }
 
 /// Khatri-Rao product of the factors of these modes, row-major, the last mode running fastest.
-fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> {
+pub(super) fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> {
     const ROWS: usize = 256;
     let dims = &job.shape[modes.clone()];
     let mut sizes = dims.to_vec();
@@ -106,7 +106,7 @@ fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> 
 }
 
 /// Zeros, or an error where there is no memory for them.
-fn scratch<T: Real>(name: &str, sizes: &[usize]) -> Result<Vec<T>> {
+pub(super) fn scratch<T: Real>(name: &str, sizes: &[usize]) -> Result<Vec<T>> {
     let len = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let bytes = len.map_or(u64::MAX, |n| (n as u64).saturating_mul(T::DTYPE.bytes()));
     let refused = || Error::OutOfDeviceMemory { buffer: name.into(), bytes };

@@ -6,7 +6,7 @@ use super::pipelines::Kernel;
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
 use crate::plan::{Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Shape};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -82,14 +82,8 @@ impl Inner {
     ) -> Result<Prepared> {
         self.check(plan, x, u, g)?;
         let x_scale = x.range.map_or(1.0, Range::x_scale);
-        let params = plan.dispatches().iter().map(|dispatch| match dispatch.params {
-            // Only the device's tensor knows its scale.
-            Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
-            Params::Reduce(p) if p.scale_row as usize > weights_row(plan.shape()) => {
-                Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
-            }
-            other => other,
-        });
+        let scaled = plan.fallback().is_some().then_some(x_scale);
+        let params = plan.dispatches().iter().map(|dispatch| with_scale(dispatch.params, scaled, plan.shape()));
         let mut prepared = self.prepare("mttkrp", plan.dispatches(), params.collect(), |slot| match slot {
             Slot::X(slab) => Ok(x.buffers[slab].clone()),
             Slot::Factors(block) => Ok(u.buffers[block].clone()),
@@ -162,6 +156,17 @@ impl Inner {
             (Some(fallback), Some(range)) if !fits(plan, range, &u.ranges) => fallback,
             _ => plan,
         }
+    }
+}
+
+/// Parameters with what only the device's tensor knows, its scale, where f16 matrix units are used.
+pub(super) fn with_scale(params: Params, x_scale: Option<f32>, shape: &Shape) -> Params {
+    match (params, x_scale) {
+        (Params::Fused(p), Some(x_scale)) => Params::Fused(FusedParams { x_scale, ..p }),
+        (Params::Reduce(p), Some(x_scale)) if p.scale_row as usize > weights_row(shape) => {
+            Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
+        }
+        (other, _) => other,
     }
 }
 

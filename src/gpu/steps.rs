@@ -8,12 +8,13 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
-use super::range::Range;
+use super::range::{Range, group_scale_rows};
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
+use super::tree::GpuTree;
 use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, inner, overflow};
-use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
+use crate::plan::{MttkrpPlan, Params, Slot, TreePlan, UpdateParams, UpdatePlan, column_stride, group_scale_row};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
 use std::collections::HashMap;
@@ -34,8 +35,12 @@ pub(super) struct GpuSteps<'a, T> {
     staging: wgpu::Buffer,
     stopwatch: Option<Stopwatch>,
     rank: usize,
-    /// Mode whose MTTKRP is on the queue, and by what.
-    started: Option<(usize, Kernels)>,
+    /// Mode whose MTTKRP is on the queue, by what, and in how many passes over the tensor.
+    started: Option<(usize, Kernels, usize)>,
+    tree: Option<GpuTree<'a>>,
+    /// The tree's groups, by their first modes.
+    groups: u32,
+    why_tree: String,
     pending: Option<Pending>,
 }
 
@@ -52,8 +57,8 @@ struct Mode<'a, T> {
 }
 
 /// What an MTTKRP is done by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kernels {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kernels {
     Own,
     Fallback,
     Wide,
@@ -72,18 +77,24 @@ struct Pending {
     submission: wgpu::SubmissionIndex,
     mapped: Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
     fallback: bool,
+    passes: usize,
     seconds: Seconds,
 }
 
-/// The kernels of an update on a result.
+/// The kernels of an update on a result; `groups` are those of a dimension tree, by their first modes.
 fn prepare_update<T, G>(
     inner: &Inner,
     update: &UpdatePlan,
+    groups: u32,
     g: &GpuMatrix<G>,
     u: &GpuFactors<T>,
     buffers: &HashMap<Slot, wgpu::Buffer>,
 ) -> Result<Prepared> {
-    let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
+    let params = update.dispatches().iter().map(|dispatch| match dispatch.params {
+        Params::Update(params) => Params::Update(UpdateParams { groups, ..params }),
+        other => other,
+    });
+    let params = params.collect();
     inner.prepare("update", update.dispatches(), params, |slot| {
         Ok(match slot {
             Slot::G(block) => g.buffers[block].clone(),
@@ -105,6 +116,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     pub fn new(
         inner: &'a Inner,
         plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
         updates: Vec<UpdatePlan>,
         x: &'a GpuTensor<T>,
         factors: &[Array2<T>],
@@ -129,24 +141,45 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             }
             Ok(())
         })?;
+        for group in tree.groups().iter().filter(|_| !u.ranges.is_empty()) {
+            let rows = group_scale_rows::<T>(&u.ranges, group.clone());
+            inner.write_rows(&u, group_scale_row(&u.shape, group.start), rows.view())?;
+        }
+        let groups = tree.first_modes();
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
-            let update = prepare_update(inner, update, &g, &u, &buffers)?;
+            let update = prepare_update(inner, update, groups, &g, &u, &buffers)?;
             let kernels = if std::ptr::eq(inner.chosen(plan, x, &u), plan) { Kernels::Own } else { Kernels::Fallback };
             Ok(Mode { plan, g, update, mttkrp: [None, None], wide: None, kernels })
         });
         let modes = modes.collect::<Result<_>>()?;
         let stopwatch = Stopwatch::new(inner, 2)?;
-        Ok(Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started: None, pending: None })
+        let made = if groups == 0 { Ok(None) } else { GpuTree::new(inner, tree).map(Some) };
+        let (tree, why_tree) = match made {
+            Ok(made) => (made, tree.to_string()),
+            // Other programs may have the memory that the plan counted on.
+            Err(why @ Error::OutOfDeviceMemory { .. }) => (None, tree.without(why.to_string()).to_string()),
+            Err(error) => return Err(error),
+        };
+        let (started, pending) = (None, None);
+        Ok(Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started, tree, groups, why_tree, pending })
     }
 
     /// Puts an MTTKRP on the queue.
     fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
         let entry = &mut self.modes[mode];
-        let prepared = match (kernels, &entry.wide) {
-            (Kernels::Wide, Some(wide)) => &wide.mttkrp,
-            (Kernels::Fallback, _) => {
+        let by_tree = match &mut self.tree {
+            Some(tree) if kernels != Kernels::Wide => {
+                tree.mttkrp(inner, self.x, &self.u, &entry.g, (mode, kernels))?
+            }
+            _ => None,
+        };
+        let passes = by_tree.as_ref().map_or(1, |(_, fresh)| usize::from(*fresh));
+        let prepared = match (kernels, &entry.wide, by_tree) {
+            (Kernels::Wide, Some(wide), _) => &wide.mttkrp,
+            (_, _, Some((prepared, _))) => prepared,
+            (Kernels::Fallback, ..) => {
                 let plan = entry.plan.fallback().unwrap_or(entry.plan);
                 keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?
             }
@@ -159,7 +192,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             Ok(())
         })?;
         entry.kernels = kernels;
-        self.started = Some((mode, kernels));
+        self.started = Some((mode, kernels, passes));
         Ok(())
     }
 
@@ -198,7 +231,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             let Ok((update, plan)) = both else { return Ok(false) };
             let g = inner.output::<f64>(&plan)?;
             let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
-            let update = prepare_update(inner, &update, &g, &self.u, &self.buffers)?;
+            let update = prepare_update(inner, &update, self.groups, &g, &self.u, &self.buffers)?;
             self.modes[mode].wide = Some(Wide { g, mttkrp, update });
         }
         Ok(true)
@@ -207,15 +240,20 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let inner = self.inner;
         let plan = self.modes[mode].plan;
-        let kernels = match wide && self.can_widen(mode)? {
-            true => Kernels::Wide,
-            false if std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan) => Kernels::Own,
-            false => Kernels::Fallback,
+        let by_tree = self.tree.as_ref().and_then(|tree| tree.kernels(mode, self.x, &self.u));
+        let kernels = match (wide && self.can_widen(mode)?, by_tree) {
+            (true, _) => Kernels::Wide,
+            (false, Some(kernels)) => kernels,
+            (false, None) if std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan) => Kernels::Own,
+            (false, None) => Kernels::Fallback,
         };
-        if self.started.take() != Some((mode, kernels)) {
+        let mut passes = 0;
+        if self.started.is_none_or(|(started, by, _)| (started, by) != (mode, kernels)) {
+            // What was queued instead has been a pass too.
+            passes += self.started.take().map_or(0, |(.., passes)| passes);
             self.submit_mttkrp(mode, kernels)?;
-            self.started = None;
         }
+        passes += self.started.take().map_or(0, |(.., passes)| passes);
         let mut seconds = Seconds::default();
         let clock = Instant::now();
         let root = normal.root(column_stride(self.rank));
@@ -245,14 +283,18 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             Ok(submission)
         })?;
         seconds.transfer = clock.elapsed().as_secs_f64();
-        self.pending = Some(Pending { mode, submission, mapped, fallback: kernels == Kernels::Fallback, seconds });
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        let fallback = kernels == Kernels::Fallback;
+        self.pending = Some(Pending { mode, submission, mapped, fallback, passes, seconds });
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Updated> {
         let failed = |message: String| Error::Gpu { during: "an update".into(), message };
         let pending = self.pending.take().ok_or_else(|| failed("nothing is under way".into()))?;
-        let Pending { mode, submission, mapped, fallback, mut seconds } = pending;
+        let Pending { mode, submission, mapped, fallback, passes, mut seconds } = pending;
         let (inner, rank) = (self.inner, self.rank);
         let clock = Instant::now();
         scoped(&inner.device, "an update", || inner.wait(Some(submission), "an update"))?;
@@ -287,7 +329,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             // Without a clock on the device, all of the wait is taken for its longest part.
             seconds.mttkrp = seconds.wait;
         }
-        Ok(Updated { gram, norms, inner: inner_products, fallback, seconds })
+        Ok(Updated { gram, norms, inner: inner_products, fallback, passes, seconds })
     }
 
     fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
@@ -321,6 +363,10 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn place(&self) -> &str {
         "on the device, in f64"
     }
+
+    fn tree(&self) -> String {
+        self.why_tree.clone()
+    }
 }
 
 #[cfg(test)]
@@ -329,7 +375,11 @@ mod tests {
     use super::super::range::scale_rows;
     use super::*;
     use crate::Backend;
-    use crate::plan::{Method, PlanOptions, column_stride, weights_row};
+    use crate::plan::{DeviceCaps, Method, PlanOptions, Tree, column_stride, weights_row};
+
+    fn no_tree() -> &'static TreePlan {
+        Box::leak(Box::new(TreePlan::new(&[2], 1, Tree::None, None, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap()))
+    }
 
     #[test]
     fn an_mttkrp_that_overflows_is_named() {
@@ -344,7 +394,7 @@ mod tests {
         let plans = [0, 1].map(|mode| MttkrpPlan::new(&dims, mode, 3, &PlanOptions::default(), gpu.caps()).unwrap());
         let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
         let xd = gpu.upload_tensor(x.view()).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
         steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, 0).unwrap(), false).unwrap();
         // The next MTTKRP does not overwrite what is looked at.
         steps.start(1).unwrap();
@@ -374,7 +424,7 @@ mod tests {
                 [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &PlanOptions::default(), gpu.caps()).unwrap());
             let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
             let xd = gpu.upload_tensor(x.view()).unwrap();
-            let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+            let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
             let exact = factors.each_ref().map(|f| f.mapv(f64::from));
             let views = exact.each_ref().map(|f| f.view());
             let x = x.mapv(f64::from).into_dyn();
@@ -422,7 +472,7 @@ mod tests {
         let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
         assert_eq!(updates[0].dispatches().last().unwrap().spec.shader, "als_scales");
         let xd = gpu.upload_tensor(x.view()).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
+        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
         let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, 0).unwrap();
         let mut before = steps.u.ranges.clone();
         for mode in 0..3 {

@@ -10,18 +10,21 @@ mod gemm;
 mod kernel;
 mod memory;
 mod options;
+mod tree;
 mod tuning;
 mod update;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
-    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
-    PerMode, ReduceParams, Slot, UpdateParams,
+    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams, MultiplySumParams,
+    Params, PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
-pub(crate) use memory::{factor_rows, weights_row};
+pub(crate) use memory::{factor_rows, group_scale_row, weights_row};
 pub use options::{Method, PlanOptions, Precision};
+pub(crate) use tree::Kept;
+pub use tree::{Tree, TreePlan};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
