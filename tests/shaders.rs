@@ -2,11 +2,11 @@
 #![cfg(feature = "gpu")]
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use polyad::Dtype;
 use polyad::plan::{
     AtomicAdd, DeviceCaps, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan,
-    MultiplySumParams, PlanOptions, ReduceParams, UpdateParams, UpdatePlan,
+    MultiTtvParams, MultiplySumParams, PlanOptions, ReduceParams, TreePlan, UpdateParams, UpdatePlan,
 };
+use polyad::{Dtype, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -151,6 +151,7 @@ fn parameter_blocks_match() {
         ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop8_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop8_cols", "FusedParams", size_of::<FusedParams>()),
+        ("multi_ttv", "MultiTtvParams", size_of::<MultiTtvParams>()),
         ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
         ("als_product", "UpdateParams", size_of::<UpdateParams>()),
     ];
@@ -190,6 +191,15 @@ fn every_kernel_of_a_plan_is_valid() {
     let mut specs = BTreeMap::new();
     for caps in &devices {
         for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[16, 40, 12], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
+            for (rank, tree) in [1, 17, 200].into_iter().flat_map(|r| [(r, Tree::Two), (r, Tree::MultiSweep)]) {
+                for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {
+                    let plan =
+                        TreePlan::new(dims, rank, tree, None, &PlanOptions::default().dtype(dtype), caps).unwrap();
+                    for dispatch in plan.dispatches() {
+                        specs.insert(dispatch.spec.to_string(), dispatch.spec.clone());
+                    }
+                }
+            }
             for (mode, rank) in (0..dims.len()).flat_map(|m| [(m, 1), (m, 17), (m, 200)]) {
                 for method in Method::ALL {
                     for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {

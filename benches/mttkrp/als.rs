@@ -3,47 +3,41 @@
 use crate::AnyError;
 use crate::report::{Report, SweepRow};
 use ndarray::ArrayD;
-use polyad::{CpAlsOptions, Device, PlanOptions, Real, Sweep, cp_als_with};
+use polyad::{CpAlsOptions, Device, Real, Sweep, cp_als_with};
 use std::ops::ControlFlow;
 
-/// Sweeps timed, after one that compiles kernels and warms up.
-const SWEEPS: usize = 5;
+/// Sweeps timed, after two that compile kernels and warm up: a tree of three groups takes different steps in the second
+/// than in the first. A multiple of the sweeps after which the steps of a tree of up to four groups repeat.
+const SWEEPS: usize = 12;
+const FIRST: usize = 2;
 
-/// Plain CP-ALS, fit included, from a random start. The sweep's time is the median of the wall times from callback to
-/// callback, and so is each of its parts.
-pub fn run<T: Real>(
-    report: &Report,
-    device: &Device,
-    x: &ArrayD<T>,
-    rank: usize,
-    method: &str,
-    plan: PlanOptions,
-) -> Result<(), AnyError> {
-    let options = CpAlsOptions::new(rank).max_sweeps(SWEEPS + 1).fit_tolerance(0.0).plan(plan);
+/// CP-ALS, fit included, from a random start. The sweep's time is the mean of the wall times from callback to callback,
+/// as sweeps of a tree differ, and so is each of its parts.
+pub fn run<T: Real>(report: &Report, device: &Device, x: &ArrayD<T>, options: CpAlsOptions) -> Result<(), AnyError> {
+    let options = options.max_sweeps(SWEEPS + FIRST).fit_tolerance(0.0);
+    let (rank, tree) = (options.rank, options.tree.name());
     let mut ends: Vec<Sweep> = Vec::new();
     let result = cp_als_with(device, x.view(), &options, |sweep| {
         ends.push(*sweep);
         ControlFlow::Continue(())
     })?;
-    if ends.len() < 2 {
-        return Err("CP-ALS ended before its second sweep".into());
-    }
-    let median = |part: fn(&Sweep) -> f64| {
-        let mut sweeps: Vec<f64> = ends.windows(2).map(|pair| part(&pair[1]) - part(&pair[0])).collect();
-        sweeps.sort_by(f64::total_cmp);
-        sweeps[sweeps.len() / 2]
+    let (Some(from), Some(to)) = (ends.get(FIRST - 1), ends.get(FIRST + SWEEPS - 1)) else {
+        return Err(format!("CP-ALS ended after {} sweeps", ends.len()).into());
     };
+    let mean = |part: fn(&Sweep) -> f64| (part(to) - part(from)) / SWEEPS as f64;
+    let passes = (to.passes - from.passes) as f64 / SWEEPS as f64;
     let parts = [
-        median(|sweep| sweep.parts.mttkrp),
-        median(|sweep| sweep.parts.algebra),
-        median(|sweep| sweep.parts.gram),
-        median(|sweep| sweep.parts.solve),
-        median(|sweep| sweep.parts.fit),
-        median(|sweep| sweep.parts.transfer),
-        median(|sweep| sweep.parts.wait),
+        mean(|sweep| sweep.parts.mttkrp),
+        mean(|sweep| sweep.parts.algebra),
+        mean(|sweep| sweep.parts.gram),
+        mean(|sweep| sweep.parts.solve),
+        mean(|sweep| sweep.parts.fit),
+        mean(|sweep| sweep.parts.transfer),
+        mean(|sweep| sweep.parts.wait),
     ];
-    let (resolved, sweeps, seconds) = (result.method.name(), ends.len() - 1, median(|sweep| sweep.seconds));
-    report.sweep(&SweepRow { rank, method, resolved, sweeps, seconds, parts })?;
+    let (resolved, seconds) = (result.method.name(), mean(|sweep| sweep.seconds));
+    report.sweep(&SweepRow { rank, resolved, tree, passes, sweeps: SWEEPS, seconds, parts })?;
+    println!("#     {}", result.tree);
     let s = result.seconds;
     println!(
         "#     normal equations {}; whole run of {} sweeps {:.3} s, upload and transfers {:.3}, fit and norm {:.3}; fit {:.6}",

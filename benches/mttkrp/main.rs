@@ -12,7 +12,7 @@ mod timer;
 use clap::Parser;
 use ndarray::Array2;
 use polyad::plan::{MttkrpPlan, PlanOptions};
-use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
+use polyad::{Backend, CpAlsOptions, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real, Tree};
 use report::{Report, Row};
 use roofline::Roofline;
 use std::time::Instant;
@@ -37,6 +37,12 @@ struct Args {
     /// Time CP-ALS sweeps with the default method at these ranks.
     #[arg(long, value_delimiter = ',')]
     als: Vec<usize>,
+    /// Trees that those sweeps use: auto, none, two, multi.
+    #[arg(long, default_value = "none,auto", value_delimiter = ',')]
+    trees: Vec<String>,
+    /// Most bytes of the products that a tree keeps [default: those of the tensor].
+    #[arg(long)]
+    memory_budget: Option<u64>,
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
     /// What products of f32 numbers may be rounded to.
@@ -119,6 +125,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
     // What cannot be read is said before anything is measured.
     args.methods().iter().try_for_each(|m| args.plan_options(m).map(drop))?;
     args.cases().iter().try_for_each(|c| case::dims(c).map(drop))?;
+    args.trees.iter().try_for_each(|tree| tree.parse::<Tree>().map(drop))?;
     let device = match args.device.as_str() {
         "cpu" => Device::Cpu(Cpu::new()),
         "gpu" => Device::Gpu(Gpu::new()?),
@@ -220,8 +227,15 @@ impl Bench<'_> {
                 }
             }
         }
-        for &rank in &args.als {
-            let run = || als::run(&report, &self.device, &x, rank, "auto", args.plan_options("auto")?);
+        for (&rank, tree) in args.als.iter().flat_map(|rank| args.trees.iter().map(move |tree| (rank, tree))) {
+            let run = || {
+                let options = CpAlsOptions::new(rank).plan(args.plan_options("auto")?).tree(tree.parse()?);
+                let options = match args.memory_budget {
+                    Some(bytes) => options.memory_budget(bytes),
+                    None => options,
+                };
+                als::run(&report, &self.device, &x, options)
+            };
             match if self.time_is_up() { Err("time is up".into()) } else { run() } {
                 Ok(()) => {}
                 Err(error) => println!("{rank:>5} sweep {error}"),

@@ -199,7 +199,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
         let fit_change = fits.last().map(|before| fit - before);
         fits.push(fit);
-        let sweep = Sweep { number, fit, fit_change, seconds: start.elapsed().as_secs_f64(), parts: seconds };
+        let sweep = Sweep { number, fit, fit_change, passes, seconds: start.elapsed().as_secs_f64(), parts: seconds };
         if callback(&sweep).is_break() {
             break Stop::Callback;
         }

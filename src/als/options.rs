@@ -169,6 +169,8 @@ pub struct Sweep {
     pub fit: f64,
     /// Difference to the fit before it; `None` for the first.
     pub fit_change: Option<f64>,
+    /// Passes over the tensor that MTTKRPs took so far.
+    pub passes: usize,
     /// Seconds since the start.
     pub seconds: f64,
     /// What they were spent on, `total` left at 0.

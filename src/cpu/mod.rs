@@ -11,8 +11,8 @@ mod tree;
 
 pub(crate) use tree::CpuTree;
 
-use crate::error::show;
 use crate::als::{AlsSteps, HostSteps};
+use crate::error::show;
 use crate::plan::{DeviceCaps, Method, MttkrpPlan, TreePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
 use job::Job;

@@ -43,12 +43,7 @@ impl<'a, T: Real> CpuTree<'a, T> {
 
     /// The MTTKRP of a mode with unit weights and the passes over the tensor that it took; `None` where no product is
     /// kept for that mode.
-    pub fn mttkrp(
-        &mut self,
-        factors: &[Array2<T>],
-        mode: usize,
-        mut g: ArrayViewMut2<'_, T>,
-    ) -> Result<Option<usize>> {
+    pub fn mttkrp(&mut self, factors: &[Array2<T>], mode: usize, mut g: ArrayViewMut2<'_, T>) -> Result<Option<usize>> {
         let Some((index, at_hand)) = self.kept.group(self.plan, mode) else { return Ok(None) };
         let group = self.plan.groups()[index].clone();
         let slices: Option<Vec<&[T]>> = factors.iter().map(|f| f.as_slice()).collect();

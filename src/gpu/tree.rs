@@ -31,7 +31,8 @@ impl<'a> GpuTree<'a> {
         for (most, other) in bytes.iter_mut().zip(plan.fallback().map(TreePlan::slab_bytes).unwrap_or_default()) {
             *most = other.max(*most);
         }
-        let buffer = |(slab, &bytes)| create_buffer(&inner.device, &format!("tree.{slab}"), bytes, BufferUsages::STORAGE);
+        let buffer =
+            |(slab, &bytes)| create_buffer(&inner.device, &format!("tree.{slab}"), bytes, BufferUsages::STORAGE);
         let buffers = bytes.iter().enumerate().map(buffer).collect::<Result<_>>()?;
         Ok(Self { plan, buffers, kept: Kept::default(), by: Kernels::Own, prepared: HashMap::new() })
     }

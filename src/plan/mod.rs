@@ -16,8 +16,8 @@ mod update;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
-    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams, MultiplySumParams,
-    Params, PerMode, ReduceParams, Slot, UpdateParams,
+    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams,
+    MultiplySumParams, Params, PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]

@@ -211,7 +211,9 @@ impl TreePlan {
             match asked.cost(&groups) {
                 Err(error) => why_not = error.to_string(),
                 Ok((_, bytes)) if bytes > budget => least = Some(least.map_or(bytes, |least| least.min(bytes))),
-                Ok((seconds, _)) if best.as_ref().is_none_or(|(best, _)| seconds < *best) => best = Some((seconds, groups)),
+                Ok((seconds, _)) if best.as_ref().is_none_or(|(best, _)| seconds < *best) => {
+                    best = Some((seconds, groups))
+                }
                 Ok(_) => {}
             }
         }
@@ -281,6 +283,20 @@ impl TreePlan {
     /// ```
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+
+    /// All dispatches, of every product and all that comes of it (none on the CPU).
+    ///
+    /// ```
+    /// # use polyad::{Tree, plan::{DeviceCaps, PlanOptions, TreePlan}};
+    /// let caps = DeviceCaps::webgpu_minimum("any GPU");
+    /// let plan = TreePlan::new(&[9, 8, 10], 2, Tree::Two, None, &PlanOptions::default(), &caps).unwrap();
+    /// let shaders: Vec<_> = plan.dispatches().map(|d| d.spec.shader).collect();
+    /// assert_eq!(shaders[1..], ["multi_ttv", "reduce_partials", "multi_ttv", "reduce_partials"]);
+    /// ```
+    pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        let products = self.products.iter().flatten();
+        products.flat_map(|product| product.contraction.dispatches.iter().chain(product.results.iter().flatten()))
     }
 
     /// The group whose product a mode is to be made of when none is at hand: the one before the mode's own, whose factors
@@ -369,7 +385,8 @@ impl Asked<'_> {
     fn pass(&self, workgroups: f64, written: f64) -> f64 {
         let rates = tuning::rates(self.caps, self.options.dtype);
         let entries = self.shape.len() as f64;
-        let full = (2.0 * entries * self.rank as f64 / rates.flops).max((entries * self.element() + written) / rates.bytes);
+        let full =
+            (2.0 * entries * self.rank as f64 / rates.flops).max((entries * self.element() + written) / rates.bytes);
         full * (rates.groups / workgroups).max(1.0) + 2.0 * rates.step
     }
 
@@ -391,7 +408,10 @@ impl Asked<'_> {
             }
             let (bytes, workgroups) = if self.caps.kind == DeviceKind::Cpu {
                 let rows: usize = (0..order).filter(|m| !group.contains(m)).map(|m| self.shape[m]).product();
-                ((rows as u64).saturating_mul(self.rank as u64).saturating_mul(self.options.dtype.bytes()), f64::INFINITY)
+                (
+                    (rows as u64).saturating_mul(self.rank as u64).saturating_mul(self.options.dtype.bytes()),
+                    f64::INFINITY,
+                )
             } else {
                 let contraction = self.contraction(group)?;
                 (contraction.bytes.iter().sum(), contraction.workgroups)

@@ -118,7 +118,12 @@ pub(super) fn rates(caps: &DeviceCaps, dtype: Dtype) -> Rates {
     match (caps.kind, caps.f16_matrix_units, dtype) {
         (DeviceKind::Cpu, ..) => {
             let threads = caps.threads as f64;
-            Rates { flops: 2e10 * threads / (dtype.bytes() / 4) as f64, bytes: 5e9 * threads.min(8.0), step: 5e-5, groups: 0.0 }
+            Rates {
+                flops: 2e10 * threads / (dtype.bytes() / 4) as f64,
+                bytes: 5e9 * threads.min(8.0),
+                step: 5e-5,
+                groups: 0.0,
+            }
         }
         (_, true, Dtype::F32) => Rates { flops: 9e13, bytes: 3.5e12, step: 5e-6, groups: 132.0 },
         (_, false, Dtype::F32) => Rates { flops: 4e13, bytes: 3.5e12, step: 5e-6, groups: 132.0 },

@@ -6,9 +6,12 @@ use crate::failure::Failure;
 use crate::progress::{self, Progress};
 use crate::report;
 use crate::report::{Out, components, number, show, warn};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use polyad::io::{self, TensorFile};
 use polyad::plan::{DeviceCaps, MttkrpPlan};
-use polyad::{Backend, CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, cp_als_with};
+use polyad::{
+    Backend, CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, Tree, cp_als_with,
+};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +45,13 @@ pub struct Args {
     /// The start: random, nvecs (leading singular vectors of each unfolding), or a folder with a model
     #[arg(long, value_name = "random|nvecs|DIR", default_value = "random")]
     init: String,
+    /// Whether products of the tensor are kept for several modes: none for one pass over the tensor a mode, two for two
+    /// passes a sweep, multi for fewer still; the result is the same but for rounding
+    #[arg(long, default_value = "auto", value_parser = trees())]
+    tree: Tree,
+    /// Most bytes that such products may take on the device [default: as many as the tensor, at least 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<u64>,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -57,6 +67,10 @@ Examples:
   polyad decompose tensor.npy --rank 8 --init model --tol 1e-9 --sweeps 500 --output better
   polyad decompose tensor.npy --rank 3 --json > summary.json";
 
+fn trees() -> impl TypedValueParser<Value = Tree> {
+    PossibleValuesParser::new(["auto", "none", "two", "multi"]).try_map(|word| word.parse::<Tree>())
+}
+
 /// What `summary.json` holds.
 #[derive(Debug, serde::Serialize)]
 struct Summary<'a> {
@@ -65,6 +79,9 @@ struct Summary<'a> {
     device: &'a str,
     algebra: &'a str,
     method: &'static str,
+    /// How MTTKRPs shared passes over the tensor, and how many there were in all sweeps.
+    tree: &'a str,
+    passes: usize,
     /// The tuning file that tiles come from; `null` where all are built-in ones.
     tuning: Option<&'a str>,
     dtype: &'static str,
@@ -177,7 +194,12 @@ fn decompose<T: Real>(
         .max_sweeps(args.sweeps)
         .fit_tolerance(args.tol)
         .init(start)
-        .plan(args.work.plan(T::DTYPE));
+        .plan(args.work.plan(T::DTYPE))
+        .tree(args.tree);
+    let options = match args.memory_budget {
+        Some(bytes) => options.memory_budget(bytes),
+        None => options,
+    };
     progress::catch_interrupts();
     let progress = Progress::new(args.quiet || args.json, args.sweeps);
     let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {
@@ -199,6 +221,8 @@ fn decompose<T: Real>(
         device: &result.device,
         algebra: &result.algebra,
         method: result.method.name(),
+        tree: &result.tree,
+        passes: result.passes,
         tuning: tuning.as_deref(),
         dtype: T::DTYPE.name(),
         seed: args.seed,
@@ -230,6 +254,7 @@ fn decompose<T: Real>(
     if let Some(name) = summary.tuning {
         out.line(format_args!("tuning   {name}"));
     }
+    out.line(format_args!("passes   {} over the tensor: {}", summary.passes, summary.tree));
     out.line(format_args!("algebra  {}", summary.algebra));
     out.line(format_args!(
         "seconds  {}: mttkrp {}, algebra {}, gram {}, solve {}, fit {}, transfer {}, wait {}",
