@@ -3,6 +3,7 @@
 
 mod fit;
 mod init;
+mod line_search;
 mod normal_equations;
 mod options;
 mod steps;
@@ -19,6 +20,7 @@ pub use steps::AlsSteps;
 
 use crate::plan::{MttkrpPlan, TreePlan};
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
+use line_search::LineSearch;
 use ndarray::{Array1, Array2, ArrayView, Axis, CowArray, Dimension};
 use normal_equations::{gram, hadamard};
 use std::ops::ControlFlow;
@@ -134,16 +136,22 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let (mut deficient, mut ill_conditioned, mut fallback) = (false, false, false);
     let mut passes = 0;
     let eps = <T as num_traits::Float>::epsilon().f64();
-    // Whether the MTTKRP of mode 0 is under way, and what it took the last time.
+    let mut search = options.line_search.then(LineSearch::new);
+    // Whether the MTTKRP of the mode at hand is under way, and what that of mode 0 took the last time.
     let (mut started, mut first_mttkrp) = (false, f64::INFINITY);
     let last = shape.order() - 1;
     let stop = loop {
         let number = fits.len() + 1;
         let mut v = Array2::zeros((0, 0));
-        if !std::mem::take(&mut started) {
-            steps.start(0)?;
+        if let Some(search) = &mut search {
+            search.go_on(&mut *steps, &mut grams)?;
         }
-        for n in 0..=last {
+        let mut n = 0;
+        while n <= last {
+            if !std::mem::take(&mut started) {
+                steps.start(n)?;
+            }
+            let trying = search.as_ref().is_some_and(|search| search.trying);
             v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
             let mut normal = timed(&mut seconds.solve, || NormalEquations::new(&v, eps, n))?;
             // f32 sums are too coarse for equations like these.
@@ -175,9 +183,10 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             steps.update(n, &normal, wide)?;
             // The next MTTKRP right behind it, so that the device has work while the host looks at the result. At the end
             // of a sweep that may be one too many.
-            if n < last {
+            if n < last && !trying {
                 steps.start(n + 1)?;
-            } else if number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
+                started = true;
+            } else if n == last && search.is_none() && number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
                 steps.start(0)?;
                 started = true;
             }
@@ -194,6 +203,15 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                 ));
             }
             (grams[n], weights, inner) = (updated.gram, updated.norms, updated.inner);
+            if let (true, Some(search)) = (trying, &mut search) {
+                let h = [v.view(), grams[n].view()];
+                let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
+                let better = fits.last().is_some_and(|&before| fit > before);
+                if search.settle(better, &mut *steps, &mut grams)? {
+                    continue;
+                }
+            }
+            n += 1;
         }
         let h = [v.view(), grams[last].view()];
         let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;

@@ -29,6 +29,12 @@ pub trait AlsSteps<T: Real> {
     /// `sum_i G[i, r] A[i, r]` of a mode as the factors are, with G summed in f64; `None` where it cannot be.
     fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>>;
 
+    /// A copy of the factors as they are.
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>>;
+
+    /// Puts another factor in the place of a mode's, between updates.
+    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()>;
+
     /// The factors as they are. They may be moved out: nothing else comes after it.
     fn factors(&mut self) -> Result<Vec<Array2<T>>>;
 
@@ -167,6 +173,19 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
             return Ok(None);
         }
         Ok(Some(inner(&wide::mttkrp(self.data.view(), &self.factors, mode), &self.factors[mode])))
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
+        Ok(self.factors.clone())
+    }
+
+    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()> {
+        self.backend.set_factor(&mut self.u, mode, factor.view())?;
+        self.factors[mode] = factor;
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        Ok(())
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -133,18 +133,6 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let staging = create_buffer(&inner.device, "als.staging", segment + TIMES, usage)?;
-        scoped(&inner.device, "upload of magnitudes", || {
-            for (mode, ranges) in u.ranges.iter().enumerate() {
-                let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
-                let at = mode as u64 * segment + (rank * (rank + 2)) as u64 * 8;
-                inner.queue.write_buffer(&buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
-            }
-            Ok(())
-        })?;
-        for group in tree.groups().iter().filter(|_| !u.ranges.is_empty()) {
-            let rows = group_scale_rows::<T>(&u.ranges, group.clone());
-            inner.write_rows(&u, group_scale_row(&u.shape, group.start), rows.view())?;
-        }
         let groups = tree.first_modes();
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
@@ -162,7 +150,33 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             Err(error) => return Err(error),
         };
         let (started, pending) = (None, None);
-        Ok(Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started, tree, groups, why_tree, pending })
+        let steps =
+            Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started, tree, groups, why_tree, pending };
+        steps.write_magnitudes()?;
+        Ok(steps)
+    }
+
+    /// What the kernels on f16 matrix units need of factors from the host.
+    fn write_magnitudes(&self) -> Result<()> {
+        let (inner, u, rank) = (self.inner, &self.u, self.rank);
+        if u.ranges.is_empty() {
+            return Ok(());
+        }
+        scoped(&inner.device, "upload of magnitudes", || {
+            for (mode, ranges) in u.ranges.iter().enumerate() {
+                let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
+                let at = (mode * self.segment() + rank * (rank + 2)) as u64 * 8;
+                inner.queue.write_buffer(&self.buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
+            }
+            Ok(())
+        })?;
+        let firsts: Vec<usize> = (0..u.shape.order()).filter(|&m| self.groups >> m & 1 == 1).collect();
+        for (index, &first) in firsts.iter().enumerate() {
+            let end = firsts.get(index + 1).copied().unwrap_or(u.shape.order());
+            let rows = group_scale_rows::<T>(&u.ranges, first..end);
+            inner.write_rows(u, group_scale_row(&u.shape, first), rows.view())?;
+        }
+        Ok(())
     }
 
     /// Puts an MTTKRP on the queue.
@@ -342,6 +356,19 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             self.inner.read(&wide.g, g.view_mut())?;
         }
         Ok(Some(inner(&g, &factors[mode])))
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
+        self.factors()
+    }
+
+    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()> {
+        self.started = None;
+        self.inner.set_factor(&mut self.u, mode, factor.view())?;
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        self.write_magnitudes()
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -52,6 +52,9 @@ pub struct Args {
     /// Most bytes that such products may take on the device [default: as many as the tensor, at least 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memory_budget: Option<u64>,
+    /// Go on along what a sweep changed, where that lowers the error: fewer sweeps on collinear data
+    #[arg(long)]
+    line_search: bool,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -195,7 +198,8 @@ fn decompose<T: Real>(
         .fit_tolerance(args.tol)
         .init(start)
         .plan(args.work.plan(T::DTYPE))
-        .tree(args.tree);
+        .tree(args.tree)
+        .line_search(args.line_search);
     let options = match args.memory_budget {
         Some(bytes) => options.memory_budget(bytes),
         None => options,
