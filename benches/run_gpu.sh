@@ -48,7 +48,7 @@ if [ -n "$f64_ranks" ]; then
     --budget "$(share 10)" "${common[@]}"
 fi
 part peers "$python" -u "$here/peers_gpu.py" --budget "$(share 50)" --cases "$cases" --ranks "$ranks" \
-  --als "$als" --als-cases "$als_case" --warm-up "${WARM_UP:-0.3}" --csv "$out/peers.csv"
+  --precisions "tf32_off,tf32_on${f64_ranks:+,f64}" --als "$als" --als-cases "$als_case" --warm-up "${WARM_UP:-0.3}" --csv "$out/peers.csv"
 left=$((budget - (SECONDS - start)))
 if [ -n "${SLOW:-}" ] && [ "$left" -gt 10 ]; then
   part polyad-slow "$driver" --case "$als_case" --ranks "${SLOW_RANKS:-16,64}" --methods "$SLOW" --budget "$left" "${common[@]}"

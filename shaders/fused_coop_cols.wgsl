@@ -1,7 +1,7 @@
 //! fused_coop_cols - f16 matrix units (16x16x16, f32 sums), last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = x_scale * scale[r] * sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, lambda, scales; stride4] | 4 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]
-//! With       fused_params, fused_place, fused_operand, fused_load_cols
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, a power of two times BK, or 0 for none, VEC 4 or 1 entries of X a load
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      FLUSH k in the matrix unit, then a chain of those over the piece: repeatable
@@ -71,18 +71,18 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     let first = piece * p.piece;
     let count = min(p.piece, p.steps - first);
-    var place = place_of(first, column);
+    // @insert fused_place
     for (var step = 0u; step < count; step++) {
         // All loads first, so that they are in flight together.
         var xv: array<Vec, BM * BK / 4u / WG>;
         var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            xv[part] = load(row, place.q0 + at / (BM / 4u), place.origin);
+            xv[part] = load(row, q0 + at / (BM / 4u), origin);
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            bv[part] = operand(place.q0 + at / (BN / 4u), column, place.before);
+            bv[part] = operand(q0 + at / (BN / 4u), column, before);
         }
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
@@ -108,7 +108,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             }
         }
         workgroupBarrier();
-        advance(&place, column);
+        // @insert fused_next
         for (var kk = 0u; kk < BK / 16u; kk++) { // @unroll
             var a: array<coop_mat16x16<f16, A>, FM>; // @named
             var b: array<coop_mat16x16<f16, B>, FN>; // @named

@@ -8,6 +8,10 @@
 //! Reference  -
 alias Stored = f32; // @spec f32|f64
 
+const REST: u32 = (max(ORDER, 2u) - 2u) * RUNS; // the other modes but the last; steps that cross runs have none
+const ONE: u32 = min(REST, 1u) * (2u - min(REST, 2u)); // 1 if it is one mode, else 0
+const MANY: u32 = REST * (min(REST, 2u) - min(REST, 1u)); // their number if there are several, else 0
+
 struct FusedParams {
     rows: u32,
     right: u32,

@@ -1,7 +1,7 @@
 //! fused_rows - register tiles, every mode but the last: X is contiguous along k.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_operand, fused_start, fused_load_rows
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_start, fused_load_rows
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      one chain over the piece in each invocation: repeatable
@@ -59,18 +59,18 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     let first = piece * p.piece;
     let count = min(p.piece, p.steps - first);
-    var place = place_of(first, column);
+    // @insert fused_place
     for (var step = 0u; step < count; step++) {
         // All loads first, so that they are in flight together.
         var xv: array<Vec, BM * BK / 4u / WG>;
         var bv: array<Vec, BK * BN / 4u / WG>;
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            xv[part] = load(row_at[part], place.q0 + at % (BK / 4u) * 4u, place.origin);
+            xv[part] = load(row_at[part], q0 + at % (BK / 4u) * 4u, origin);
         }
         for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
-            bv[part] = operand(place.q0 + at / (BN / 4u), column, place.before);
+            bv[part] = operand(q0 + at / (BN / 4u), column, before);
         }
         for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
             let at = li + part * WG;
@@ -80,7 +80,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             bs[li + part * WG] = bv[part];
         }
         workgroupBarrier();
-        advance(&place, column);
+        // @insert fused_next
         for (var k4 = 0u; k4 < BK / 4u; k4++) {
             var a: array<Vec, TM>;
             for (var i = 0u; i < TM; i++) { // @unroll

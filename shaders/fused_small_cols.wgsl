@@ -1,7 +1,7 @@
 //! fused_small_cols - small ranks, last mode: memory-bound, X goes straight to registers, neighbours along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_operand, fused_load_cols
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of 4 LX, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain: repeatable
@@ -44,20 +44,20 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     let first = piece * p.piece;
     let count = min(p.piece, p.steps - first);
-    var place = place_of(first, column);
+    // @insert fused_place
     for (var step = 0u; step < count; step++) {
         var value: array<Vec, BK / LK>;
         for (var part = 0u; part < BK / LK; part++) { // @unroll
-            value[part] = load(row, place.q0 + part * LK + lane, place.origin);
+            value[part] = load(row, q0 + part * LK + lane, origin);
         }
         for (var part = 0u; part < (BK * RV + WG - 1u) / WG; part++) { // @unroll
             let at = li + part * WG;
             if at < BK * RV {
-                bs[at] = operand(place.q0 + at / RV, column, place.before);
+                bs[at] = operand(q0 + at / RV, column, before);
             }
         }
         workgroupBarrier();
-        advance(&place, column);
+        // @insert fused_next
         for (var part = 0u; part < BK / LK; part++) { // @unroll
             for (var v = 0u; v < RV; v++) { // @unroll
                 let b = bs[(part * LK + lane) * RV + v];

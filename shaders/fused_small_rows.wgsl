@@ -1,7 +1,7 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_operand, fused_start
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_start
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
@@ -69,11 +69,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     // A step is BK of k within one run of the last other mode (all of k where RUNS is 0).
     let first = piece * p.piece;
     let count = min(p.piece, p.steps - first);
-    var place = place_of(first, column);
+    // @insert fused_place
     for (var step = 0u; step < count; step++) {
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
-            value[m] = load(min(row0 + m, p.rows - 1u), place.q0, lane, place.origin);
+            value[m] = load(min(row0 + m, p.rows - 1u), q0, lane, origin);
         }
         for (var part = 0u; part < (BK * RV + WG - 1u) / WG; part++) { // @unroll
             let at = li + part * WG;
@@ -83,11 +83,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 if VEC == 4u {
                     slot = (kk % 4u) * PE + kk / 4u;
                 }
-                bs[(at % RV) * PV + slot] = operand(place.q0 + kk, column, place.before);
+                bs[(at % RV) * PV + slot] = operand(q0 + kk, column, before);
             }
         }
         workgroupBarrier();
-        advance(&place, column);
+        // @insert fused_next
         for (var v = 0u; v < RV; v++) { // @unroll
             for (var e = 0u; e < 4u; e++) { // @unroll
                 let b = bs[v * PV + e * PE + lane];

@@ -1,7 +1,7 @@
 //! fused_stream_rows - ranks up to 4, every mode but the last, whole vec4s: X is read once at the speed of memory, nothing is staged.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_start
+//! With       fused_params, fused_place, fused_next, fused_start
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
 //! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4)          src/plan/fused.rs
 //! Order      each invocation sums its 4 of every 4 WG k of the piece, then 4 groups of 32, then a chain of 32: repeatable
@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     }
     let row0 = (id % p.m_tiles) * TM;
     let piece = id / p.m_tiles;
-    let c = min(p.column0 / 4u + wg.z, p.stride4 - 1u);
+    let column = min(p.column0 / 4u + wg.z, p.stride4 - 1u);
     var acc: array<Vec, TM>;
     var row_at: array<u32, TM>;
     for (var m = 0u; m < TM; m++) { // @unroll
@@ -56,22 +56,22 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     }
     let first = piece * p.piece;
     let count = min(p.piece, p.steps - first);
-    var place = place_of(first, c);
+    // @insert fused_place
     for (var step = 0u; step < count; step++) {
-        let q = place.q0 + li * 4u;
+        let q = q0 + li * 4u;
         // Beyond the run's end something valid is read, and its products are 0.
         let at = select(min(q, p.run - 4u), q, SNUG == 1u);
-        var corner = place.origin + at;
-        var before = place.before;
+        var corner = origin + at;
+        var product = before;
         var last = at;
         if RUNS == 0u {
             corner = start(at);
             let run = at / p.dims[LAST / 4u][LAST % 4u];
-            before = prefix(run, c);
+            product = prefix(run, column);
             last = at - run * p.dims[LAST / 4u][LAST % 4u];
         }
         if SNUG == 0u && q >= p.run {
-            before = Vec(0);
+            product = Vec(0);
         }
         var value: array<Vec, TM>;
         for (var m = 0u; m < TM; m++) { // @unroll
@@ -79,12 +79,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         }
         for (var e = 0u; e < 4u; e++) { // @unroll
             // Four neighbours differ in the last index only.
-            let b = before * Vec(factors[(p.last_row0 + last + e) * p.stride4 + c]);
+            let b = product * Vec(factors[(p.last_row0 + last + e) * p.stride4 + column]);
             for (var m = 0u; m < TM; m++) { // @unroll
                 acc[m] += value[m][e] * b;
             }
         }
-        advance(&place, c);
+        // @insert fused_next
     }
     // Across invocations, one row at a time.
     for (var m = 0u; m < TM; m++) { // @unroll

@@ -1,5 +1,6 @@
 //! A CP model (ktensor elsewhere): weights and one factor matrix per mode.
 
+mod core;
 mod full;
 mod normalize;
 mod scaled;

@@ -71,10 +71,10 @@ impl Device {
 /// What opening a device, compiling kernels and the first upload take.
 const GPU_START_SECONDS: f64 = 1.0;
 
-/// A rough guess at CP-ALS on the CPU: 20 sweeps of one MTTKRP per mode, `2 N R` flops each, at 10 GFLOP/s per thread.
+/// A rough guess at CP-ALS on the CPU: 20 sweeps of one MTTKRP per mode, `2 N R` flops each, at 30 GFLOP/s per thread.
 fn cpu_seconds(shape: &Shape, rank: usize, threads: usize) -> f64 {
     let flops = 2.0 * shape.len() as f64 * rank as f64 * shape.order() as f64 * 20.0;
-    flops / (1e10 * threads as f64)
+    flops / (3e10 * threads as f64)
 }
 
 #[cfg(feature = "gpu")]

@@ -52,7 +52,8 @@
 //! # Where things are
 //!
 //! - [`cp_als`], [`cp_als_with`], [`CpAlsOptions`], [`CpAlsResult`]: the decomposition.
-//! - [`CpTensor`]: a model; normalize, arrange, fix signs, expand, compare.
+//! - [`guide`]: which option for what, with a small program each, and what they are called in other packages.
+//! - [`CpTensor`]: a model; normalize, arrange, fix signs, expand, compare, core consistency.
 //! - [`Cpu`], `Gpu`, [`Device`]: where it runs; [`Device::auto`] chooses. [`Backend`] is what they share.
 //! - [`plan`]: how an MTTKRP will be computed, as plain arithmetic. [`reference`](mod@reference): what it is, in f64.
 //! - [`io`]: `.npy`, `.npz` and Tensor Toolbox text.
@@ -72,6 +73,7 @@ mod device;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;
+pub mod guide;
 pub mod io;
 pub mod plan;
 #[cfg(feature = "cli")]
@@ -79,7 +81,7 @@ pub mod plot;
 mod real;
 mod shape;
 
-pub use als::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep, cp_als, cp_als_with};
+pub use als::{Checkpoint, CpAlsOptions, CpAlsResult, Every, Init, Seconds, Stop, Sweep, cp_als, cp_als_with};
 pub use backend::{Backend, MttkrpTime};
 pub use cp_tensor::{CpTensor, Score, ScoreOptions};
 pub use cpu::{Cpu, CpuFactors, reference};

@@ -292,11 +292,22 @@ fn options_that_make_no_sense_are_errors() {
 }
 
 #[test]
-fn fused_is_for_gpus_only() {
-    let x = Array2::<f32>::ones((3, 4));
-    let options = CpAlsOptions::new(1).plan(PlanOptions::default().method(Method::Fused));
-    let error = cp_als(&Cpu::new(), x.view(), &options).unwrap_err();
-    assert!(matches!(error, Error::MissingFeature { .. }) && error.to_string().contains("GPUs only"), "{error}");
+fn fused_is_the_default_on_the_cpu() {
+    let x = full(&random_model(&[9, 8, 7], 2, 4));
+    let fused = CpAlsOptions::new(2).plan(PlanOptions::default().method(Method::Fused));
+    let (default, fused) = (run(&x, &CpAlsOptions::new(2)), run(&x, &fused));
+    assert_eq!((default.method, default.fits), (Method::Fused, fused.fits));
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let x = full(&random_model(&[40, 30, 50], 3, 4)).mapv(|v| v as f32);
+    let run = |threads| {
+        let cpu = Cpu::with_threads(threads).unwrap();
+        cp_als(&cpu, x.view(), &CpAlsOptions::new(12).max_sweeps(3)).unwrap().model
+    };
+    let one = run(1);
+    assert!([2, 3, 5].into_iter().all(|threads| run(threads) == one));
 }
 
 #[test]

@@ -272,3 +272,92 @@ fn scores_do_not_mind_the_scale() {
     assert_abs_diff_eq!(score.congruences[0], 1.0, epsilon = 1e-14);
     assert_eq!(score.score, 0.0);
 }
+
+/// The least-squares core by its normal equations, every entry of the design written out.
+fn core_by_definition(model: &CpTensor<f64>, x: &ArrayD<f64>) -> f64 {
+    let (rank, order) = (model.rank(), model.dims().len());
+    let mut spread = model.clone();
+    spread.normalize();
+    let (weights, mut factors) = spread.into_parts();
+    for factor in &mut factors {
+        for (r, mut column) in factor.columns_mut().into_iter().enumerate() {
+            column.mapv_inplace(|v| v * weights[r].abs().powf(1.0 / order as f64));
+        }
+    }
+    for r in (0..rank).filter(|&r| weights[r] < 0.0) {
+        factors[0].column_mut(r).mapv_inplace(|v| -v);
+    }
+    let cores = rank.pow(order as u32);
+    let index = |core: usize, mode: usize| core / rank.pow((order - 1 - mode) as u32) % rank;
+    let row = |position: &[usize]| -> Vec<f64> {
+        (0..cores).map(|c| (0..order).map(|m| factors[m][[position[m], index(c, m)]]).product()).collect()
+    };
+    let (mut normal, mut right) = (Array2::<f64>::zeros((cores, cores)), Array1::<f64>::zeros(cores));
+    for (position, v) in x.indexed_iter() {
+        let row = row(ndarray::Dimension::slice(&ndarray::Dimension::into_dyn(position)));
+        for i in 0..cores {
+            right[i] += row[i] * v;
+            (0..cores).for_each(|j| normal[[i, j]] += row[i] * row[j]);
+        }
+    }
+    // Gauss and Jordan, with pivots.
+    for i in 0..cores {
+        let pivot = (i..cores).max_by(|&a, &b| normal[[a, i]].abs().total_cmp(&normal[[b, i]].abs())).unwrap();
+        for j in 0..cores {
+            normal.swap([i, j], [pivot, j]);
+        }
+        right.swap(i, pivot);
+        for k in (0..cores).filter(|&k| k != i) {
+            let times = normal[[k, i]] / normal[[i, i]];
+            (0..cores).for_each(|j| normal[[k, j]] -= times * normal[[i, j]]);
+            right[k] -= times * right[i];
+        }
+    }
+    let misfit: f64 = (0..cores)
+        .map(|c| {
+            let diagonal = (1..order).all(|m| index(c, m) == index(c, 0));
+            (right[c] / normal[[c, c]] - f64::from(u8::from(diagonal))).powi(2)
+        })
+        .sum();
+    100.0 * (1.0 - misfit / rank as f64)
+}
+
+#[test]
+fn core_consistency_is_the_definition() {
+    let mut state = 5u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 11) as f64 / (1u64 << 53) as f64 - 0.4
+    };
+    for (dims, rank) in [(vec![4, 5, 3], 2), (vec![4, 3, 5], 3), (vec![6, 4], 3), (vec![3, 4, 2, 3], 2), (vec![5], 1)] {
+        let factors = dims.iter().map(|&d| Array2::from_shape_simple_fn((d, rank), &mut next)).collect();
+        let weights = Array1::from_shape_fn(rank, |r| if r == 1 { -3.0 } else { 1.0 + r as f64 });
+        let model = CpTensor::new(weights, factors).unwrap();
+        let exact = model.to_full().unwrap();
+        let found = model.core_consistency(exact.view()).unwrap();
+        assert!((found - 100.0).abs() < 1e-7, "{dims:?}: {found}");
+        let x = ArrayD::from_shape_simple_fn(dims.clone(), &mut next) * 0.3 + &exact;
+        let expected = core_by_definition(&model, &x);
+        for x in [x.view(), x.t().as_standard_layout().t()] {
+            let found = model.core_consistency(x).unwrap();
+            assert!((found - expected).abs() < 1e-6 * (1.0 + expected.abs()), "{dims:?}: {found} and {expected}");
+        }
+        // Neither the scale of the data nor how a component's scale is spread makes a difference.
+        let (weights, mut factors) = model.clone().into_parts();
+        factors[0] *= 1e-150;
+        let scaled = CpTensor::new(weights * 1e200, factors).unwrap();
+        let found = scaled.core_consistency((&x * 1e50).view()).unwrap();
+        assert!((found - expected).abs() < 1e-6 * (1.0 + expected.abs()), "{dims:?}: {found} and {expected}");
+    }
+}
+
+#[test]
+fn core_consistency_of_other_dims_is_an_error() {
+    let model = CpTensor::new(array![1.0], vec![array![[1.0], [2.0]]]).unwrap();
+    let error = model.core_consistency(array![[1.0]].view()).unwrap_err();
+    assert_eq!(error, Error::DimsMismatch { what: "the tensor", expected: vec![2], found: vec![1, 1] });
+    // A core of 30^8 entries.
+    let many = CpTensor::new(Array1::<f64>::ones(30), vec![Array2::ones((1, 30)); 8]).unwrap();
+    let x = ArrayD::<f64>::ones(vec![1; 8]);
+    assert!(matches!(many.core_consistency(x.view()), Err(Error::TooManyElements { .. })));
+}

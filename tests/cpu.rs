@@ -29,7 +29,8 @@ fn conformance<T: Real>(method: Method, threads: usize) -> (f64, Vec<String>) {
     let cpu = Cpu::with_threads(threads).unwrap();
     let (mut worst, mut failures) = (0f64, Vec::new());
     for (seed, dims) in shapes().into_iter().enumerate() {
-        for rank in [1, 3, 16, 17] {
+        for rank in if method == Method::Fused { &[1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 35][..] } else { &[1, 3, 16, 17] } {
+            let rank = *rank;
             let mut numbers = Numbers::new(seed as u64);
             let x: ArrayD<T> = numbers.tensor(&dims);
             let factors: Vec<Array2<T>> = dims.iter().map(|&i| numbers.matrix(i, rank)).collect();
@@ -60,7 +61,7 @@ fn conformance<T: Real>(method: Method, threads: usize) -> (f64, Vec<String>) {
 #[test]
 fn every_method_agrees_with_the_definition() {
     let mut failures = Vec::new();
-    for method in Method::PAPER {
+    for method in Method::ALL {
         for threads in [1, 3] {
             for (dtype, (share, failed)) in
                 [("f32", conformance::<f32>(method, threads)), ("f64", conformance::<f64>(method, threads))]
@@ -119,7 +120,7 @@ fn any_memory_layout_will_do() {
     for x in [big.view(), strided, fortran.view(), big.view().permuted_axes(IxDyn(&[1, 2, 0]))] {
         let wide: Vec<Array2<f32>> = x.shape().iter().map(|&i| numbers.matrix(6, i)).collect();
         let factors: Vec<_> = wide.iter().map(|f| f.slice(s![1..;2, ..]).reversed_axes()).collect();
-        for method in Method::PAPER {
+        for method in Method::ALL {
             for mode in 0..3 {
                 let reference = Reference::new(x.view(), None, &factors, mode);
                 let options = PlanOptions::default().method(method).tile(3);
@@ -148,10 +149,47 @@ fn the_output_may_be_strided() {
 
 #[test]
 fn known_values_of_every_method() {
-    for method in Method::PAPER {
+    for method in Method::ALL {
         known_values::<f32>(&Cpu::new(), method);
         known_values::<f64>(&Cpu::new(), method);
     }
+}
+
+/// FUSED and SLICE: tensors large enough to be cut into parts in every way.
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for dims in [vec![9, 400, 131], vec![700, 30, 41], vec![30, 28, 26, 25], vec![5, 90000]] {
+        let mut numbers = Numbers::new(9);
+        let x: ArrayD<f32> = numbers.tensor(&dims);
+        let factors: Vec<Array2<f32>> = dims.iter().map(|&i| numbers.matrix(i, 21)).collect();
+        let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        for method in [Method::Fused, Method::Slice] {
+            for mode in 0..dims.len() {
+                let options = PlanOptions::default().method(method);
+                let run = |threads| {
+                    let cpu = Cpu::with_threads(threads).unwrap();
+                    mttkrp(&cpu, x.view(), None, &factors, mode, &options).unwrap()
+                };
+                let one = run(1);
+                assert!([2, 3, 5].into_iter().all(|t| run(t) == one), "{method} {dims:?} mode {mode}");
+            }
+        }
+    }
+}
+
+/// Inside a pool of the caller's that pool does the work: no other is made, and plans count its threads.
+#[test]
+fn a_callers_pool_does_the_work() {
+    let mut numbers = Numbers::new(3);
+    let x: ArrayD<f32> = numbers.tensor(&[60, 50, 40]);
+    let factors: Vec<Array2<f32>> = [60, 50, 40].iter().map(|&i| numbers.matrix(i, 70)).collect();
+    let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let inside = pool.install(|| {
+        assert_eq!(Cpu::new().caps().threads, 3);
+        Cpu::new().mttkrp(x.view(), &factors, 1).unwrap()
+    });
+    assert_eq!(inside, Cpu::with_threads(2).unwrap().mttkrp(x.view(), &factors, 1).unwrap());
 }
 
 #[test]
@@ -162,7 +200,7 @@ fn the_same_threads_give_the_same_bits() {
     let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
     for threads in [1, 2, 5] {
         let cpu = Cpu::with_threads(threads).unwrap();
-        for method in Method::PAPER {
+        for method in Method::ALL {
             for mode in 0..3 {
                 let options = PlanOptions::default().method(method);
                 let once = mttkrp(&cpu, x.view(), None, &factors, mode, &options).unwrap();
@@ -220,7 +258,7 @@ fn a_sum_out_of_range_is_an_error_not_infinity() {
     let x = Array2::from_elem((2, 3), 1e30f32);
     let (a, mut b) = (Array2::<f32>::ones((2, 2)), Array2::<f32>::ones((3, 2)));
     b[[2, 1]] = 1e30;
-    for method in Method::PAPER {
+    for method in Method::ALL {
         let options = PlanOptions::default().method(method);
         let factors = [a.view(), b.view()];
         let error = mttkrp(&Cpu::new(), x.view().into_dyn(), None, &factors, 0, &options).unwrap_err();

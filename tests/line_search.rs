@@ -63,6 +63,23 @@ fn the_error_never_rises() {
     }
 }
 
+#[test]
+fn what_it_does_not_go_with_is_refused() {
+    let x: ArrayD<f64> = Numbers::new(2).tensor(&[5, 4, 3]);
+    let options = CpAlsOptions::new(2).line_search(true);
+    for (with, options) in [
+        ("fixed modes [0, 2]", options.clone().fix([0, 2])),
+        ("nonneg modes [1]", options.clone().nonneg([1])),
+        ("starts 3", options.clone().starts(3)),
+        ("ridge 1e-2", options.clone().ridge(1e-2)),
+        ("a checkpoint", options.clone().checkpoint(polyad::Checkpoint::new("run"))),
+    ] {
+        let error = cp_als(&Cpu::new(), x.view(), &options).unwrap_err();
+        assert!(matches!(error, polyad::Error::Option { name: "line_search", .. }), "{error}");
+        assert!(error.to_string().contains(&format!("cannot be combined with {with}: ")), "{error}");
+    }
+}
+
 #[cfg(feature = "gpu")]
 #[test]
 fn the_gpu_takes_the_same_steps() {

@@ -52,7 +52,12 @@ fn parse(name: &str, files: &BTreeMap<String, String>) -> naga::Module {
         text = format!("{}\n{text}", files["atomic_add_f32"]);
     }
     for part in parts(&files[name]) {
-        text = format!("{text}\n{}", files[&part]);
+        let line = format!("// @insert {part}\n");
+        if text.contains(&line) {
+            text = text.replace(&line, &files[&part].replace("//!", "//"));
+        } else {
+            text = format!("{text}\n{}", files[&part]);
+        }
     }
     naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)))
 }

@@ -69,6 +69,65 @@ fn the_cpu_finds_the_same() {
     }
 }
 
+/// Fixed modes, factors without negative entries, several starts, a ridge and a given start, which has a fit of its own.
+fn agree_with_other_options(backend: &impl Backend, dims: &[usize]) {
+    let x: ArrayD<f64> = tensor(dims);
+    let last = dims.len() - 1;
+    let start = cp_als(backend, x.view(), &options(2, Tree::None).nonneg([0, last])).unwrap().model.to_f64();
+    let given = |options: CpAlsOptions| options.init(Init::Model(Box::new(start.clone())));
+    let with: [(&str, &dyn Fn(CpAlsOptions) -> CpAlsOptions); 7] = [
+        ("fix 0", &|options| options.fix([0])),
+        ("all but the last fixed", &|options| options.fix(0..last)),
+        ("nonneg", &|options| options.nonneg([0, last])),
+        ("starts", &|options| options.starts(3)),
+        ("ridge, fix, nonneg, starts", &|options| options.ridge(1e-2).fix([last]).nonneg([0, 1]).starts(2)),
+        ("a given start", &given),
+        ("a given start, nonneg, fix", &|options| given(options).nonneg([last]).fix([1])),
+    ];
+    for (what, with) in with {
+        let plain = cp_als(backend, x.view(), &with(options(2, Tree::None))).unwrap();
+        for tree in [Tree::Two, Tree::MultiSweep] {
+            let kept = cp_als(backend, x.view(), &with(options(2, tree))).unwrap();
+            let (fit, model) = difference(&plain, &kept);
+            println!("{dims:?} {what}, {}: fits {fit:.1e}, models {model:.1e}, {} passes", kept.tree, kept.passes);
+            assert!(!kept.tree.contains("one MTTKRP a mode"), "{}", kept.tree);
+            assert!(fit <= 1e-10 && model <= 1e-7, "{dims:?} {what} {tree}: {:?} and {:?}", plain.fits, kept.fits);
+            assert!(kept.passes <= plain.passes, "{dims:?} {what} {tree}: {} passes", kept.passes);
+            match (plain.initial_fit, kept.initial_fit) {
+                (Some(a), Some(b)) => assert!((a - b).abs() < 1e-10, "{dims:?} {what} {tree}: {a} and {b}"),
+                (a, b) => assert_eq!(a, b),
+            }
+        }
+    }
+}
+
+#[test]
+fn other_options_find_the_same() {
+    for dims in [&[9, 8, 7][..], &[6, 5, 4, 7], &[4, 5, 3, 4, 3]] {
+        agree_with_other_options(&Cpu::with_threads(2).unwrap(), dims);
+    }
+}
+
+/// The factors of the fixed modes stay, and so do products with them alone.
+#[test]
+fn products_with_fixed_factors_last() {
+    let x: ArrayD<f64> = tensor(&[9, 8, 7]);
+    let run = |tree| cp_als(&Cpu::new(), x.view(), &options(2, tree).fix([0, 1])).unwrap().passes;
+    assert_eq!(run(Tree::None), 6);
+    assert_eq!(run(Tree::MultiSweep), 1);
+}
+
+/// A run that resumes would begin without the products that the other has at hand.
+#[test]
+fn a_checkpoint_takes_no_multi_sweep_tree() {
+    let x: ArrayD<f64> = tensor(&[9, 8, 7]);
+    let dir = tempfile::tempdir().unwrap();
+    let with = |tree| options(2, tree).checkpoint(polyad::Checkpoint::new(dir.path()));
+    let error = cp_als(&Cpu::new(), x.view(), &with(Tree::MultiSweep)).unwrap_err().to_string();
+    assert!(error.contains("tree") && error.contains("checkpoint") && error.lines().count() == 1, "{error}");
+    assert!(cp_als(&Cpu::new(), x.view(), &with(Tree::Two)).unwrap().tree.starts_with("2.00 passes"));
+}
+
 /// The comparison can fail: another start is seen.
 #[test]
 fn another_start_is_noticed() {
@@ -111,6 +170,12 @@ mod on_a_gpu {
             agree::<f64>(&gpu, dims, rank, [1e-12, 1e-9]);
             agree::<f32>(&gpu, dims, rank, [2e-6, 1e-3]);
         }
+    }
+
+    #[test]
+    fn other_options_find_the_same_on_the_gpu() {
+        let Some(gpu) = gpu().filter(|gpu| gpu.caps().f64) else { return };
+        agree_with_other_options(&gpu, &[9, 8, 7]);
     }
 
     /// Slabs along the first mode, and along the second.

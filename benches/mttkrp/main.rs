@@ -234,7 +234,7 @@ impl Bench<'_> {
                     Some(bytes) => options.memory_budget(bytes),
                     None => options,
                 };
-                als::run(&report, &self.device, &x, options)
+                als::run(&report, &self.device, &x, options, args.warm_up)
             };
             match if self.time_is_up() { Err("time is up".into()) } else { run() } {
                 Ok(()) => {}

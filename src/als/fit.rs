@@ -1,7 +1,7 @@
 //! The norm of X and the fit of a model, in f64 and without overflow on the way.
 
 use crate::{Error, Real, Result, Shape};
-use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip, s};
 use rayon::prelude::*;
 
 /// Entries summed by one task. Fixed, so that the sum does not depend on the number of threads.
@@ -57,7 +57,10 @@ pub(super) fn fit(
     if norm == 0.0 {
         return Ok(if weights.iter().all(|&w| w == 0.0) { 1.0 } else { 0.0 });
     }
-    let weights = weights.mapv(|w| w / norm);
+    // A start may be far larger than the tensor, so much that squares overflow. A power of two changes no digit.
+    let most = weights.iter().fold(0.0, |most: f64, w| most.max((w / norm).abs()));
+    let unit = if most > 1e100 { (-most.log2().ceil().min(1000.0)).exp2() } else { 1.0 };
+    let weights = weights.mapv(|w| w / norm * unit);
     let inner: f64 = inner.iter().zip(&weights).map(|(inner, w)| inner / norm * w).sum();
     let mut model = 0.0;
     for ((v, gram), w) in h[0].rows().into_iter().zip(h[1].rows()).zip(&weights) {
@@ -65,10 +68,26 @@ pub(super) fn fit(
         Zip::from(v).and(gram).and(&weights).for_each(|v, gram, w| row += v * gram * w);
         model += w * row;
     }
-    let square = 1.0 - 2.0 * inner + model;
+    let square = unit * unit - 2.0 * unit * inner + model;
     if !square.is_finite() {
         let reason = format!("the model's norm relative to the tensor's is {}", model.sqrt());
         return Err(Error::Linalg { what: "the fit", reason });
     }
-    Ok(1.0 - square.max(0.0).sqrt())
+    Ok(1.0 - square.max(0.0).sqrt() / unit)
+}
+
+/// The fits of starts that run side by side, `rank` columns each; arguments as for [`fit`].
+pub(super) fn fits(
+    norm: f64,
+    inner: ArrayView1<'_, f64>,
+    weights: ArrayView1<'_, f64>,
+    h: [ArrayView2<'_, f64>; 2],
+    rank: usize,
+) -> Result<Vec<f64>> {
+    let one = |first: usize| {
+        let block = s![first..first + rank];
+        let square = s![first..first + rank, first..first + rank];
+        fit(norm, inner.slice(block), weights.slice(block), [h[0].slice(square), h[1].slice(square)])
+    };
+    (0..weights.len()).step_by(rank).map(one).collect()
 }

@@ -46,7 +46,7 @@ impl<T: Real> LineSearch<T> {
             Zip::from(&mut there).and(before).for_each(|there, before| *there += self.step * (*there - before.f64()));
             let (_, there) = normalize::<T>(there)?;
             grams[mode] = gram(&there);
-            steps.replace(mode, there)?;
+            steps.replace(mode, there.view())?;
         }
         self.trying = true;
         Ok(())
@@ -65,7 +65,7 @@ impl<T: Real> LineSearch<T> {
             return Ok(false);
         }
         for (mode, here) in self.here.iter().enumerate().skip(1) {
-            steps.replace(mode, here.clone())?;
+            steps.replace(mode, here.view())?;
             grams[mode].assign(&self.grams[mode]);
         }
         Ok(true)

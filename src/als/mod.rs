@@ -1,30 +1,39 @@
 //! CP-ALS: one least-squares problem per mode, until the fit stands still. The loop is `cp_als_with`; what it calls is
 //! in `init`, `normal_equations` and `fit`.
 
+mod checkpoint;
 mod fit;
 mod init;
 mod line_search;
+mod nonneg;
 mod normal_equations;
+mod nvecs;
 mod options;
+mod starts;
 mod steps;
 mod wide;
 
+pub use checkpoint::{Checkpoint, Every};
 pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
 pub(crate) use steps::HostSteps;
 #[cfg(feature = "gpu")]
-pub(crate) use {normal_equations::overflow, steps::Updated, wide::inner};
+pub(crate) use {normal_equations::overflow, steps::Product, steps::Updated};
 // In the signature of a public trait, though nobody can name them.
 pub use normal_equations::NormalEquations;
 pub use steps::AlsSteps;
 
 use crate::plan::{MttkrpPlan, TreePlan};
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
+use checkpoint::{Saver, State};
+use init::Start;
 use line_search::LineSearch;
-use ndarray::{Array1, Array2, ArrayView, Axis, CowArray, Dimension};
-use normal_equations::{gram, hadamard};
+use ndarray::{Array1, Array2, ArrayView, ArrayView2, Axis, CowArray, Dimension, s};
+use normal_equations::{gram, hadamard, keep_blocks, with_ridge};
+use starts::{Trace, columns, entries};
 use std::ops::ControlFlow;
 use std::time::Instant;
+use wide::inner;
 
 /// Seconds of an MTTKRP up to which the first of the next sweep is started before it is known whether there is one: a
 /// round trip to the host is a good part of a short one, and nothing beside a long one.
@@ -73,13 +82,15 @@ pub fn cp_als<B: Backend, T: Real, D: Dimension>(
 /// sweep; in f32, rounding of G shows in the fit from about the fifth digit on, and a smaller tolerance may not stop it.
 /// MTTKRPs of several modes may share a pass over x ([`CpAlsOptions::tree`]), which changes results by rounding only.
 /// Near 1 the last fit is taken once more from sums in f64. f32 data whose normal equations are too ill-conditioned for
-/// sums in f32 are summed in f64, with a warning; so are components told that almost cancel each other. A component that became zero has weight 0 and columns of zeros.
+/// sums in f32 are summed in f64, with a warning; so are components told that almost cancel each other.
+/// A component that became zero has weight 0 and columns of zeros.
 ///
-/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. The weights of a
-/// given start play no part either: the first update replaces factor 0 by the best for the other factors, so the first
-/// fit is at least that of the start. A start that is zero is an error, as ALS cannot leave it. Data whose largest
-/// magnitude is far from 1 (beyond 2^30 in f32, 2^300 in f64, either way) are scaled by a power of two in a copy. [`Init::Nvecs`] takes the smaller gram of each unfolding, which may have up to
-/// 8192 rows. Nothing is printed, and neither x nor the options are changed.
+/// The start's columns are scaled to unit 2-norm first, which changes nothing in exact arithmetic. The weights of a given
+/// start count for [`CpAlsResult::initial_fit`] and where modes are fixed; the first update replaces a factor by the best
+/// for the others, so the first fit is at least that of the start. A start that is zero is an error, as ALS cannot leave
+/// it. Data whose largest magnitude is far from 1 (beyond 2^30 in f32, 2^300 in f64, either way) are scaled by a power of
+/// two in a copy. [`Init::Nvecs`] takes the smaller gram of each unfolding, which may have up to 8192 rows. Nothing is
+/// printed, and neither x nor the options are changed.
 ///
 /// # Errors
 /// Options or shapes that make no sense, NaN or infinity in x, numbers that leave the range of the dtype, and what the
@@ -101,12 +112,14 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     options: &CpAlsOptions,
     mut callback: impl FnMut(&Sweep) -> ControlFlow<()>,
 ) -> Result<CpAlsResult<T>> {
-    let start = Instant::now();
+    let clock = Instant::now();
     let mut seconds = Seconds::default();
-    options.check()?;
     let (x, rank) = (x.into_dyn(), options.rank);
     let shape = Shape::new(x.shape())?;
-    check_rank(&shape, rank)?;
+    options.check(&shape)?;
+    // Columns of all starts together; their grams and equations are blocks on the diagonal.
+    let all_columns = rank.saturating_mul(options.starts);
+    check_rank(&shape, all_columns)?;
     let (norm, largest) = timed(&mut seconds.fit, || fit::norm(x.view()))?;
     // Tiny or huge data are brought near 1 by a power of two, which changes no digit; the weights undo it.
     let scale = data_scale::<T>(largest);
@@ -116,9 +129,14 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     };
     let norm = norm * scale;
     let plan_options = options.plan.clone().dtype(T::DTYPE);
-    let plan = |mode| MttkrpPlan::new(&shape, mode, rank, &plan_options, backend.caps());
+    let plan = |mode| MttkrpPlan::new(&shape, mode, all_columns, &plan_options, backend.caps());
     let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
-    let tree = TreePlan::new(&shape, rank, options.tree, options.memory_budget, &plan_options, backend.caps())?;
+    let mut tree =
+        TreePlan::new(&shape, all_columns, options.tree, options.memory_budget, &plan_options, backend.caps())?;
+    if options.checkpoint.is_some() && tree.groups().len() > 2 {
+        // What a sweep begins with would depend on those before it.
+        tree = tree.without("with a checkpoint every sweep begins without kept products".into());
+    }
     let mut warnings: Vec<String> = Vec::new();
     for warning in plans.iter().flat_map(|plan| plan.warnings()) {
         if !warnings.contains(warning) {
@@ -126,42 +144,103 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
         }
     }
 
-    let factors: Vec<Array2<T>> = init::start(x.view(), &shape, options)?;
-    let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || factors.iter().map(gram).collect());
+    let Start { mut factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
+    let (mut weights, mut inner_products) = (weights * scale, Array1::zeros(all_columns));
+    let (mut trace, mut initial_fit, mut passes) = (Trace::default(), None, 0);
+    // Sums on the CPU depend on the number of threads.
+    let device = format!("{}, threads {}", backend.name(), backend.caps().threads);
+    let mut saver = Saver::new::<T>(options, &shape, norm, device)?;
+    let saved = saver.as_ref().map(|saver| saver.load::<T>(&shape, all_columns)).transpose()?.flatten();
+    let resumed = saved.as_ref().map(|(state, _)| state.grams.clone());
+    if let Some((state, warning)) = saved {
+        (factors, weights, trace, initial_fit) = (state.factors, state.weights, state.trace, state.initial_fit);
+        passes = state.passes;
+        for warning in state.warnings.into_iter().chain(warning) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    let free: Vec<usize> = (0..shape.order()).filter(|&mode| fixed[mode].is_none()).collect();
+    let (first, last) = (free.first().copied().unwrap_or(0), free.last().copied().unwrap_or(0));
+    let first_factor = factors[first].clone();
+    // HALS starts from the factor as it is.
+    let held = |(mode, factor): (usize, &Array2<T>)| options.nonneg.contains(&mode).then(|| factor.clone());
+    let mut nonneg: Vec<Option<Array2<T>>> = factors.iter().enumerate().map(held).collect();
+    // A device's grams may differ from the host's in the last bits.
+    let own_grams = || factors.iter().map(|f| keep_blocks(gram(f), rank)).collect();
+    let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || resumed.unwrap_or_else(own_grams));
+    let others = |grams: &[Array2<f64>], without| keep_blocks(hadamard(grams, all_columns, without), rank);
     let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
     let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &tree, &xd, x.view(), factors))?;
+    // Whether the MTTKRP of the mode at hand is under way.
+    let mut started = false;
+    if trace.sweeps() == 0
+        && (matches!(options.init, Init::Model(_)) || free.is_empty())
+        && weights.iter().all(|w| w.is_finite())
+    {
+        // The MTTKRP is that of the first update.
+        let model = [others(&grams, Some(first)), grams[first].clone()];
+        let fit = |steps: &mut dyn AlsSteps<T>, wide| {
+            fits_of(steps, first, &first_factor, norm, &weights, &model, rank, wide)
+        };
+        let (mut own, spent) = fit(&mut *steps, false)?;
+        seconds.add(&spent);
+        if cancels::<T>(norm, own[0]) && steps.can_widen(first)? {
+            let (exact, spent) = fit(&mut *steps, true)?;
+            seconds.add(&spent);
+            own = exact;
+        }
+        (initial_fit, started) = (Some(own[0]), true);
+    }
 
-    let (mut weights, mut inner) = (Array1::zeros(rank), Array1::zeros(rank));
-    let mut fits: Vec<f64> = Vec::new();
-    let (mut deficient, mut ill_conditioned, mut fallback) = (false, false, false);
-    let mut passes = 0;
+    // Where they are out of range, HALS finds them by itself.
+    weights.mapv_inplace(|w| if w.is_finite() { w } else { 1.0 });
+
+    let told = |warnings: &[String], what: &str| warnings.iter().any(|w| w.starts_with(what));
+    let mut deficient = told(&warnings, "rank deficient");
+    let mut ill_conditioned = told(&warnings, "ill-conditioned");
+    let mut fallback = told(&warnings, "the range of the numbers");
     let eps = <T as num_traits::Float>::epsilon().f64();
     let mut search = options.line_search.then(LineSearch::new);
-    // Whether the MTTKRP of the mode at hand is under way, and what that of mode 0 took the last time.
-    let (mut started, mut first_mttkrp) = (false, f64::INFINITY);
-    let last = shape.order() - 1;
+    // What the first MTTKRP of a sweep took the last time.
+    let mut first_mttkrp = f64::INFINITY;
+    let ended = |trace: &Trace| {
+        let over = options.max_seconds.is_some_and(|most| clock.elapsed().as_secs_f64() >= most);
+        match trace.sweeps() {
+            0 => free.is_empty().then_some(Stop::AllFixed),
+            _ if trace.stands_still(options.fit_tolerance) => Some(Stop::Tolerance),
+            sweeps if sweeps >= options.max_sweeps => Some(Stop::MaxSweeps),
+            _ => over.then_some(Stop::MaxSeconds),
+        }
+    };
+    let mut end = ended(&trace);
     let stop = loop {
-        let number = fits.len() + 1;
+        if let Some(stop) = end {
+            break stop;
+        }
+        let number = trace.sweeps() + 1;
         let mut v = Array2::zeros((0, 0));
         if let Some(search) = &mut search {
             search.go_on(&mut *steps, &mut grams)?;
         }
-        let mut n = 0;
-        while n <= last {
+        let mut at = 0;
+        while let Some(&n) = free.get(at) {
             if !std::mem::take(&mut started) {
                 steps.start(n)?;
             }
             let trying = search.as_ref().is_some_and(|search| search.trying);
-            v = timed(&mut seconds.gram, || hadamard(&grams, rank, Some(n)));
-            let mut normal = timed(&mut seconds.solve, || NormalEquations::new(&v, eps, n))?;
+            v = timed(&mut seconds.gram, || others(&grams, Some(n)));
+            let ridged = with_ridge(&v, options.ridge);
+            let mut normal = timed(&mut seconds.solve, || NormalEquations::blocks(&ridged, rank, eps, n))?;
             // f32 sums are too coarse for equations like these.
             let condition =
-                if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&v)) } else { 1.0 };
+                if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&ridged)) } else { 1.0 };
             let mut wide = false;
             if condition * eps > COARSE {
                 wide = steps.can_widen(n)?;
                 if wide {
-                    normal = timed(&mut seconds.solve, || NormalEquations::new(&v, WIDE_EPS, n))?;
+                    normal = timed(&mut seconds.solve, || NormalEquations::blocks(&ridged, rank, WIDE_EPS, n))?;
                 }
                 if !ill_conditioned {
                     ill_conditioned = true;
@@ -172,7 +251,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     ));
                 }
             }
-            if normal.deficient() && !deficient {
+            if normal.deficient() && !deficient && nonneg[n].is_none() {
                 deficient = true;
                 warnings.push(format!(
                     "rank deficient: from sweep {number}, mode {n} on normal equations were singular to the \
@@ -180,20 +259,25 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     T::DTYPE
                 ));
             }
-            steps.update(n, &normal, wide)?;
+            let done = match &mut nonneg[n] {
+                Some(factor) => Some(nonneg::update(&mut *steps, n, &ridged, &weights, factor, rank, wide)?),
+                None => {
+                    steps.update(n, &normal, wide)?;
+                    None
+                }
+            };
             // The next MTTKRP right behind it, so that the device has work while the host looks at the result. At the end
             // of a sweep that may be one too many.
-            if n < last && !trying {
-                steps.start(n + 1)?;
-                started = true;
-            } else if n == last && search.is_none() && number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
-                steps.start(0)?;
+            let another = number < options.max_sweeps && search.is_none() && first_mttkrp < WORTH_STARTING;
+            let next = free.get(at + 1).or(free.first().filter(|_| another)).filter(|_| !trying);
+            if let Some(&next) = next {
+                steps.start(next)?;
                 started = true;
             }
-            let updated = steps.finish()?;
+            let updated = done.map_or_else(|| steps.finish(), Ok)?;
             seconds.add(&updated.seconds);
             passes += updated.passes;
-            if n == 0 {
+            if n == first {
                 first_mttkrp = updated.seconds.mttkrp;
             }
             if updated.fallback && !fallback {
@@ -202,50 +286,108 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                     "the range of the numbers is too wide for f16 matrix units in mode {n}: the f32 kernels were used"
                 ));
             }
-            (grams[n], weights, inner) = (updated.gram, updated.norms, updated.inner);
+            (grams[n], weights, inner_products) = (keep_blocks(updated.gram, rank), updated.norms, updated.inner);
             if let (true, Some(search)) = (trying, &mut search) {
                 let h = [v.view(), grams[n].view()];
-                let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
-                let better = fits.last().is_some_and(|&before| fit > before);
-                if search.settle(better, &mut *steps, &mut grams)? {
+                let (inner, w) = (inner_products.view(), weights.view());
+                let fit = timed(&mut seconds.fit, || fit::fits(norm, inner, w, h, rank))?[0];
+                if search.settle(fit > trace.best_fit().0, &mut *steps, &mut grams)? {
                     continue;
                 }
             }
-            n += 1;
+            at += 1;
         }
         let h = [v.view(), grams[last].view()];
-        let fit = timed(&mut seconds.fit, || fit::fit(norm, inner.view(), weights.view(), h))?;
-        let fit_change = fits.last().map(|before| fit - before);
-        fits.push(fit);
-        let sweep = Sweep { number, fit, fit_change, passes, seconds: start.elapsed().as_secs_f64(), parts: seconds };
-        if callback(&sweep).is_break() {
-            break Stop::Callback;
-        }
-        if fit_change.is_some_and(|change| change.abs() < options.fit_tolerance) {
-            break Stop::Tolerance;
-        }
-        if number >= options.max_sweeps {
-            break Stop::MaxSweeps;
+        let (inner, w) = (inner_products.view(), weights.view());
+        trace.fits.push(timed(&mut seconds.fit, || fit::fits(norm, inner, w, h, rank))?);
+        let (fit, fit_change) = trace.best_fit();
+        let sweep = Sweep { number, fit, fit_change, passes, seconds: clock.elapsed().as_secs_f64(), parts: seconds };
+        end = if callback(&sweep).is_break() { Some(Stop::Callback) } else { ended(&trace) };
+        if let Some(saver) = &mut saver
+            && (end.is_some() || saver.due(number))
+        {
+            let (grams, weights, trace, warned) = (grams.clone(), weights.clone(), trace.clone(), warnings.clone());
+            let state = State { factors: Vec::new(), grams, weights, trace, passes, initial_fit, warnings: warned };
+            warnings.extend(timed(&mut seconds.transfer, || saver.save(&mut *steps, state)));
         }
     };
 
     // Near a perfect fit f32 sums leave nothing of the difference: once more, in f64.
-    if T::DTYPE == Dtype::F32 && norm > 0.0 && fits.last().is_some_and(|fit| 1.0 - fit < CANCELS) {
-        let exact = timed(&mut seconds.fit, || steps.wide_inner(last))?;
-        if let (Some(exact), Some(fit)) = (exact, fits.last_mut()) {
-            let v = hadamard(&grams, rank, Some(last));
-            *fit = fit::fit(norm, exact.view(), weights.view(), [v.view(), grams[last].view()])?;
-        }
+    if trace.sweeps() > 0 && cancels::<T>(norm, trace.best_fit().0) && steps.can_widen(last)? {
+        let (factor, model) = (steps.snapshot()?.swap_remove(last), [others(&grams, Some(last)), grams[last].clone()]);
+        let (fits, spent) = fits_of(&mut *steps, last, &factor, norm, &weights, &model, rank, true)?;
+        seconds.add(&spent);
+        trace.fits.last_mut().into_iter().for_each(|last| last.clone_from(&fits));
     }
-    warnings.extend(degenerate(&weights, &hadamard(&grams, rank, None)));
     let factors = timed(&mut seconds.transfer, || steps.factors())?;
-    let (algebra, tree) = (steps.place().to_owned(), steps.tree());
+    let tree = steps.tree();
+    let mut algebra = steps.place().to_owned();
+    if free.iter().any(|&mode| nonneg[mode].is_some()) {
+        algebra += "; factors without negative entries by HALS on the host";
+    }
     drop(steps);
-    let model = by_weight(weights / scale, factors)?;
-    seconds.total = start.elapsed().as_secs_f64();
-    let fit = fits.last().copied().unwrap_or_default();
+    // The best start alone.
+    let best = trace.best();
+    let (fits, factors) = (trace.of(best), factors.iter().map(|f| columns(f, best, rank)).collect::<Vec<Array2<T>>>());
+    let weights = entries(&weights, best, rank) / scale;
+    let fit = fits.last().copied().or(initial_fit);
+    let fit = fit.ok_or(Error::Overflow { what: "a weight of the start".into(), dtype: "f64", index: vec![] })?;
+    let start_fits = trace.fits.pop().unwrap_or_else(|| vec![fit]);
+    let h = keep_blocks(hadamard(&grams, all_columns, None), rank);
+    let h = h.slice(s![best * rank..(best + 1) * rank, best * rank..(best + 1) * rank]);
+    let sorted = free.len() == shape.order();
+    let order = if sorted { by_falling_weight(&weights) } else { (0..rank).collect() };
+    warnings.extend(degenerate(&order, h));
+    let model = if sorted {
+        in_order(&order, weights, factors)?
+    } else {
+        let given = fixed.iter().map(|fixed| fixed.as_ref().map(|f| columns(f, best, rank)));
+        let factors = factors.into_iter().zip(given).map(|(factor, given)| given.unwrap_or(factor));
+        CpTensor::new(in_range(&(weights / entries(&powers, best, rank)))?, factors.collect())?
+    };
+    seconds.total = clock.elapsed().as_secs_f64();
     let (sweeps, method, device) = (fits.len(), plans[0].method(), backend.name());
-    Ok(CpAlsResult { model, fit, fits, sweeps, stop, seconds, method, device, algebra, tree, passes, warnings })
+    Ok(CpAlsResult {
+        model,
+        fit,
+        initial_fit,
+        fits,
+        start_fits,
+        best_start: best,
+        sweeps,
+        stop,
+        seconds,
+        method,
+        device,
+        algebra,
+        tree,
+        passes,
+        warnings,
+    })
+}
+
+/// The fits of all starts from a new MTTKRP of a mode whose factor is `factor`; `model` has the product of the other modes'
+/// grams, and this mode's. With what it took.
+#[allow(clippy::too_many_arguments, reason = "what a fit is made of")]
+fn fits_of<T: Real>(
+    steps: &mut dyn AlsSteps<T>,
+    mode: usize,
+    factor: &Array2<T>,
+    norm: f64,
+    weights: &Array1<f64>,
+    model: &[Array2<f64>; 2],
+    rank: usize,
+    wide: bool,
+) -> Result<(Vec<f64>, Seconds)> {
+    let product = steps.product(mode, wide)?;
+    let inner = inner(&product.g, factor);
+    let fits = fit::fits(norm, inner.view(), weights.view(), model.each_ref().map(|m| m.view()), rank)?;
+    Ok((fits, product.seconds))
+}
+
+/// Whether f32 sums leave too little of `1 - fit`.
+fn cancels<T: Real>(norm: f64, fit: f64) -> bool {
+    T::DTYPE == Dtype::F32 && norm > 0.0 && 1.0 - fit < CANCELS
 }
 
 /// What to multiply data by whose largest magnitude is this: 1 unless products of it with entries of unit columns might
@@ -266,11 +408,15 @@ fn check_rank(shape: &Shape, rank: usize) -> Result<()> {
 }
 
 /// A warning about the two components that cancel most, if they are almost opposite: their weights tend to grow without
-/// bound while the fit creeps up, and no best model of this rank may exist. `h` has the cosines.
-fn degenerate(weights: &Array1<f64>, h: &Array2<f64>) -> Option<String> {
-    let order = by_falling_weight(weights);
+/// bound while the fit creeps up, and no best model of this rank may exist. `h` has the products of components, which are
+/// numbered in this order.
+fn degenerate(order: &[usize], h: ArrayView2<'_, f64>) -> Option<String> {
     let pairs = (0..order.len()).flat_map(|s| (0..s).map(move |r| (r, s)));
-    let cosine = |&(r, s): &(usize, usize)| h[[order[r], order[s]]];
+    let cosine = |&(r, s): &(usize, usize)| {
+        let (r, s) = (order[r], order[s]);
+        // A component of zeros cancels nothing.
+        if h[[r, r]] > 0.0 && h[[s, s]] > 0.0 { h[[r, s]] / (h[[r, r]] * h[[s, s]]).sqrt() } else { 0.0 }
+    };
     let (r, s) = pairs.min_by(|a, b| cosine(a).total_cmp(&cosine(b)))?;
     let c = cosine(&(r, s));
     (c < DEGENERATE)
@@ -283,15 +429,20 @@ fn by_falling_weight(weights: &Array1<f64>) -> Vec<usize> {
     order
 }
 
-/// The model with its components in order of falling weight, equal ones as they were. Columns stay as they were solved
-/// for: `CpTensor::arrange` would scale them to unit norm a second time, in T.
-fn by_weight<T: Real>(weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
-    let order = by_falling_weight(&weights);
-    let sorted: Array1<T> = order.iter().map(|&r| T::of(weights[r])).collect();
-    if let Some(r) = sorted.iter().position(|w| !w.is_finite()) {
-        return Err(Error::Overflow { what: "a weight".into(), dtype: T::DTYPE.name(), index: vec![r] });
+/// The model with its components in this order. Columns stay as they were solved for: `CpTensor::arrange` would scale them
+/// to unit norm a second time, in T.
+fn in_order<T: Real>(order: &[usize], weights: Array1<f64>, factors: Vec<Array2<T>>) -> Result<CpTensor<T>> {
+    let sorted = in_range(&weights.select(Axis(0), order))?;
+    CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), order)).collect())
+}
+
+/// The weights in T, where they have to be finite.
+fn in_range<T: Real>(weights: &Array1<f64>) -> Result<Array1<T>> {
+    let weights: Array1<T> = weights.mapv(T::of);
+    match weights.iter().position(|w| !w.is_finite()) {
+        Some(r) => Err(Error::Overflow { what: "a weight".into(), dtype: T::DTYPE.name(), index: vec![r] }),
+        None => Ok(weights),
     }
-    CpTensor::new(sorted, factors.iter().map(|f| f.select(Axis(1), &order)).collect())
 }
 
 /// Adds the seconds that `work` takes.

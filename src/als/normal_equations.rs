@@ -6,7 +6,7 @@ use faer::linalg::solvers::{Llt, SelfAdjointEigen, Solve};
 #[cfg(feature = "gpu")]
 use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::{Accum, Mat, Par, Side};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 
 /// `A^T A`.
 pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
@@ -31,8 +31,12 @@ pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize
 /// Cholesky fails, by the pseudo-inverse from the eigenvalues of V: those up to `R eps lambda_max` count as zero, which
 /// gives the smallest of the least-squares solutions. eps is that of G's type and not of f64, because G is known to no
 /// more than that: an error of eps |X| in G along an eigenvector with eigenvalue l becomes eps |X| / sqrt(l) in the model.
+///
+/// Starts that run side by side have blocks of R columns each and a V of blocks on the diagonal: every block is a system of
+/// its own, and `R` above is that of a block.
 pub struct NormalEquations {
-    factored: Factored,
+    blocks: Vec<Factored>,
+    rank: usize,
 }
 
 enum Factored {
@@ -46,72 +50,77 @@ fn failed(mode: usize, rank: usize, reason: &str) -> Error {
 }
 
 impl NormalEquations {
-    /// Factors V for a G that is known to `eps`. `mode` is for messages.
+    /// Factors V, one system, for a G that is known to `eps`. `mode` is for messages.
+    #[cfg(all(test, feature = "gpu"))]
     pub(crate) fn new(v: &Array2<f64>, eps: f64, mode: usize) -> Result<Self> {
-        let rank = v.nrows();
+        Self::blocks(v, v.nrows(), eps, mode)
+    }
+
+    /// Factors the diagonal blocks of V, of `rank` rows each, for a G that is known to `eps`. `mode` is for messages.
+    pub(crate) fn blocks(v: &Array2<f64>, rank: usize, eps: f64, mode: usize) -> Result<Self> {
         if v.iter().any(|v| !v.is_finite()) {
             return Err(failed(mode, rank, "the product of the grams is not finite"));
         }
-        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-        if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
-            let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
-            let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
-            if least > rank as f64 * eps * most {
-                return Ok(Self { factored: Factored::Cholesky(llt) });
-            }
-        }
-        let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
-        let eigen = eigen.map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
-        let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
-        let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
-        let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
-        Ok(Self { factored: Factored::Spectral(eigen.U().to_owned(), inverse) })
+        let firsts = (0..v.nrows()).step_by(rank);
+        let blocks =
+            firsts.map(|first| Factored::new(v.slice(s![first..first + rank, first..first + rank]), eps, mode));
+        Ok(Self { blocks: blocks.collect::<Result<_>>()?, rank })
     }
 
     /// V was singular to the precision of G's dtype.
     pub(super) fn deficient(&self) -> bool {
-        matches!(self.factored, Factored::Spectral(..))
+        self.blocks.iter().any(|block| matches!(block, Factored::Spectral(..)))
     }
 
     /// About the condition of V: its largest row sum times the 2-norm of its inverse, from a few steps of inverse
-    /// iteration. Infinite where V was singular.
+    /// iteration; that of the worst block. Infinite where V was singular.
     pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
-        let Factored::Cholesky(llt) = &self.factored else { return f64::INFINITY };
-        let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
-        // From a vector that is orthogonal to nothing in particular.
-        let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
-        let mut x = Mat::from_fn(v.nrows(), 1, |r, _| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0));
-        let mut smallest = 0.0;
-        for _ in 0..3 {
-            x /= x.norm_l2();
-            llt.solve_in_place(x.as_mut());
-            smallest = x.norm_l2();
-        }
-        largest * smallest
+        let one = |(b, block): (usize, &Factored)| {
+            let Factored::Cholesky(llt) = block else { return f64::INFINITY };
+            let first = b * self.rank;
+            let v = v.slice(s![first..first + self.rank, first..first + self.rank]);
+            let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
+            // From a vector that is orthogonal to nothing in particular.
+            let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
+            let mut x = Mat::from_fn(v.nrows(), 1, |r, _| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0));
+            let mut smallest = 0.0;
+            for _ in 0..3 {
+                x /= x.norm_l2();
+                llt.solve_in_place(x.as_mut());
+                smallest = x.norm_l2();
+            }
+            largest * smallest
+        };
+        self.blocks.iter().enumerate().map(one).fold(0.0, f64::max)
     }
 
     /// A from G, `I x R`.
     pub(super) fn solve<T: Real>(&self, g: ArrayView2<'_, T>, mode: usize) -> Result<Array2<f64>> {
-        let (rows, rank) = g.dim();
+        let (rows, columns) = g.dim();
         if let Some(error) = overflow(g, mode) {
             return Err(error);
         }
-        let mut a = Mat::from_fn(rank, rows, |r, i| g[[i, r]].f64());
-        match &self.factored {
-            Factored::Cholesky(llt) => llt.solve_in_place(a.as_mut()),
-            Factored::Spectral(vectors, inverse) => {
-                a = vectors.transpose() * a;
-                for (r, inverse) in inverse.iter().enumerate() {
-                    a.row_mut(r).iter_mut().for_each(|a| *a = if *inverse == 0.0 { 0.0 } else { *a * inverse });
+        let mut all = Array2::zeros((rows, columns));
+        for (b, block) in self.blocks.iter().enumerate() {
+            let first = b * self.rank;
+            let mut a = Mat::from_fn(self.rank, rows, |r, i| g[[i, first + r]].f64());
+            match block {
+                Factored::Cholesky(llt) => llt.solve_in_place(a.as_mut()),
+                Factored::Spectral(vectors, inverse) => {
+                    a = vectors.transpose() * a;
+                    for (r, inverse) in inverse.iter().enumerate() {
+                        a.row_mut(r).iter_mut().for_each(|a| *a = if *inverse == 0.0 { 0.0 } else { *a * inverse });
+                    }
+                    a = vectors * a;
                 }
-                a = vectors * a;
             }
+            let mut to = all.slice_mut(s![.., first..first + self.rank]);
+            to.indexed_iter_mut().for_each(|((i, r), to)| *to = a[(r, i)]);
         }
-        let a = Array2::from_shape_fn((rows, rank), |(i, r)| a[(r, i)]);
-        if a.iter().any(|a| !a.is_finite()) {
-            return Err(failed(mode, rank, "the solution is not finite"));
+        if all.iter().any(|a| !a.is_finite()) {
+            return Err(failed(mode, self.rank, "the solution is not finite"));
         }
-        Ok(a)
+        Ok(all)
     }
 
     /// A root F of the inverse, `V^-1 = F F^T`, row-major with rows of `stride`: `A = (G F) F^T` is two products, which a
@@ -123,31 +132,73 @@ impl NormalEquations {
     /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
     #[cfg(feature = "gpu")]
     pub(crate) fn root(&self, stride: usize) -> Vec<f64> {
-        let rank = match &self.factored {
-            Factored::Cholesky(llt) => llt.L().nrows(),
-            Factored::Spectral(vectors, _) => vectors.nrows(),
-        };
-        let mut root = vec![0.0; rank * stride];
-        match &self.factored {
-            Factored::Cholesky(llt) => {
-                let mut inverse = Mat::<f64>::zeros(rank, rank);
-                invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
-                for (row, out) in root.chunks_mut(stride).enumerate() {
-                    // A column of the inverse is a row of its transpose.
-                    let column = inverse.col(row).iter().enumerate().skip(row);
-                    column.for_each(|(c, &v)| out[c] = v);
+        let (rank, columns) = (self.rank, self.rank * self.blocks.len());
+        let mut root = vec![0.0; columns * stride];
+        for (b, block) in self.blocks.iter().enumerate() {
+            let first = b * rank;
+            let rows = root.chunks_mut(stride).skip(first).take(rank).enumerate();
+            match block {
+                Factored::Cholesky(llt) => {
+                    let mut inverse = Mat::<f64>::zeros(rank, rank);
+                    invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
+                    for (row, out) in rows {
+                        // A column of the inverse is a row of its transpose.
+                        let column = inverse.col(row).iter().enumerate().skip(row);
+                        column.for_each(|(c, &v)| out[first + c] = v);
+                    }
                 }
-            }
-            Factored::Spectral(vectors, inverse) => {
-                for (c, inverse) in inverse.iter().enumerate() {
-                    for (row, &v) in vectors.col(c).iter().enumerate() {
-                        root[row * stride + c] = v * inverse.sqrt();
+                Factored::Spectral(vectors, inverse) => {
+                    for (row, out) in rows {
+                        let values = vectors.row(row).iter().zip(inverse).enumerate();
+                        values.for_each(|(c, (v, inverse))| out[first + c] = v * inverse.sqrt());
                     }
                 }
             }
         }
         root
     }
+}
+
+impl Factored {
+    fn new(v: ArrayView2<'_, f64>, eps: f64, mode: usize) -> Result<Self> {
+        let rank = v.nrows();
+        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
+        if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
+            let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
+            let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
+            if least > rank as f64 * eps * most {
+                return Ok(Self::Cholesky(llt));
+            }
+        }
+        let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
+        let eigen = eigen.map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
+        let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
+        let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
+        let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
+        Ok(Self::Spectral(eigen.U().to_owned(), inverse))
+    }
+}
+
+/// Zeroes what is outside the diagonal blocks: starts that run side by side have nothing to do with each other.
+pub(super) fn keep_blocks(mut m: Array2<f64>, rank: usize) -> Array2<f64> {
+    m.indexed_iter_mut().filter(|((i, j), _)| i / rank != j / rank).for_each(|(_, v)| *v = 0.0);
+    m
+}
+
+/// V with a ridge: `ridge * diag(V)` more, which is `ridge * I` where all columns are of unit norm.
+pub(super) fn with_ridge(v: &Array2<f64>, ridge: f64) -> Array2<f64> {
+    let mut v = v.clone();
+    v.diag_mut().mapv_inplace(|v| v + ridge * v);
+    v
+}
+
+/// 2-norm without overflow.
+pub(super) fn length<T: Real>(column: ArrayView1<'_, T>) -> f64 {
+    let largest = column.iter().fold(0.0, |m: f64, v| m.max(v.f64().abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    largest * column.iter().map(|v| (v.f64() / largest).powi(2)).sum::<f64>().sqrt()
 }
 
 /// The first entry of an MTTKRP that is not finite, as an error.

@@ -2,13 +2,13 @@
 //! the host does the dense part.
 
 use super::Seconds;
-use super::normal_equations::{NormalEquations, gram, normalize};
+use super::normal_equations::{NormalEquations, gram, normalize, overflow};
 use super::timed;
 use super::wide::{self, inner};
 use crate::cpu::CpuTree;
 use crate::plan::{DeviceKind, MttkrpPlan, TreePlan};
 use crate::{Backend, Dtype, Real, Result};
-use ndarray::{Array1, Array2, ArrayViewD};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewD};
 
 /// The steps of a sweep on one tensor, mode after mode: `start`, `update`, `finish`. A device may return before its work
 /// is done, and may be given the next mode's `start` before this mode's `finish`, so that it need not wait for the host.
@@ -26,14 +26,15 @@ pub trait AlsSteps<T: Real> {
     /// Waits for the last update and tells what came of it.
     fn finish(&mut self) -> Result<Updated>;
 
-    /// `sum_i G[i, r] A[i, r]` of a mode as the factors are, with G summed in f64; `None` where it cannot be.
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>>;
+    /// The MTTKRP of a mode, brought to the host: for what the host does by itself between updates. One that was started
+    /// is waited for, and stays there for an `update` of the mode. `wide` as in `update`.
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product>;
 
-    /// A copy of the factors as they are.
+    /// Replaces a factor by one that the host has made.
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()>;
+
+    /// A copy of the factors as they are, between sweeps.
     fn snapshot(&mut self) -> Result<Vec<Array2<T>>>;
-
-    /// Puts another factor in the place of a mode's, between updates.
-    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()>;
 
     /// The factors as they are. They may be moved out: nothing else comes after it.
     fn factors(&mut self) -> Result<Vec<Array2<T>>>;
@@ -43,6 +44,19 @@ pub trait AlsSteps<T: Real> {
 
     /// How MTTKRPs share passes over the tensor, and why so.
     fn tree(&self) -> String;
+}
+
+/// An MTTKRP on the host.
+#[derive(Debug, Clone, Default)]
+pub struct Product {
+    /// `I x R`, finite.
+    pub g: Array2<f64>,
+    /// The MTTKRP's plan had to use its fallback.
+    pub fallback: bool,
+    /// Passes over the tensor that it took: 0 where a product at hand was enough.
+    pub passes: usize,
+    /// What it took.
+    pub seconds: Seconds,
 }
 
 /// What came of replacing a factor.
@@ -72,6 +86,8 @@ pub(crate) struct HostSteps<'a, 'x, B: Backend, T: Real> {
     u: B::Factors<T>,
     factors: Vec<Array2<T>>,
     g: Vec<Array2<T>>,
+    /// Mode whose `g` is that of the factors as they are, whether by the fallback, and in how many passes.
+    ready: Option<(usize, bool, usize)>,
     last: Updated,
     place: String,
     /// Products of the tensor kept for several modes.
@@ -88,11 +104,13 @@ impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
         factors: Vec<Array2<T>>,
         place: String,
     ) -> Result<Self> {
+        // Row-major, as kept products are made from slices.
+        let factors: Vec<_> = factors.into_iter().map(|f| f.as_standard_layout().into_owned()).collect();
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         let u = backend.upload_factors(None, &views)?;
         let g = factors.iter().map(|f| Array2::zeros(f.dim())).collect();
-        let last = Updated::default();
-        Ok(Self { backend, plans, x, data, u, factors, g, last, place, tree: None, why_tree: String::new() })
+        let (last, tree, why_tree) = (Updated::default(), None, String::new());
+        Ok(Self { backend, plans, x, data, u, factors, g, ready: None, last, place, tree, why_tree })
     }
 
     /// With the products of this tree, or, where they could not be had, without and with the reason.
@@ -112,6 +130,29 @@ impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
         };
         self
     }
+
+    /// The MTTKRP of a mode into `g`, unless it is there; whether by the fallback, and the passes over the tensor.
+    fn mttkrp(&mut self, mode: usize, seconds: &mut Seconds) -> Result<(bool, usize)> {
+        if let Some((ready, fallback, passes)) = self.ready
+            && ready == mode
+        {
+            return Ok((fallback, passes));
+        }
+        self.ready = None;
+        let (factors, g) = (&self.factors, self.g[mode].view_mut());
+        let by_tree = self.tree.as_mut().map(|tree| timed(&mut seconds.mttkrp, || tree.mttkrp(factors, mode, g)));
+        let (fallback, passes) = match by_tree.transpose()?.flatten() {
+            Some(passes) => (false, passes),
+            None => {
+                let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
+                seconds.mttkrp = time.compute.as_secs_f64();
+                seconds.transfer = time.transfer.as_secs_f64();
+                (time.fallback, 1)
+            }
+        };
+        self.ready = Some((mode, fallback, passes));
+        Ok((fallback, passes))
+    }
 }
 
 impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
@@ -128,21 +169,11 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let mut seconds = Seconds::default();
         let wide = wide.then(|| timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode)));
-        let mut fallback = false;
-        let mut passes = 1;
-        let mut by_tree = None;
-        if let (Some(tree), None) = (&mut self.tree, &wide) {
-            let (factors, g) = (&self.factors, self.g[mode].view_mut());
-            by_tree = timed(&mut seconds.mttkrp, || tree.mttkrp(factors, mode, g))?;
-        }
-        if let Some(made) = by_tree {
-            passes = made;
-        } else if wide.is_none() {
-            let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
-            seconds.mttkrp = time.compute.as_secs_f64();
-            seconds.transfer = time.transfer.as_secs_f64();
-            fallback = time.fallback;
-        }
+        let (fallback, passes) = match &wide {
+            Some(_) => (false, 1),
+            None => self.mttkrp(mode, &mut seconds)?,
+        };
+        self.ready = None;
         let (norms, factor) = timed(&mut seconds.solve, || {
             normalize(match &wide {
                 Some(g) => normal.solve(g.view(), mode)?,
@@ -168,24 +199,30 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
         Ok(std::mem::take(&mut self.last))
     }
 
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
-        if !self.can_widen(mode)? {
-            return Ok(None);
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product> {
+        let mut seconds = Seconds::default();
+        if wide {
+            let g = timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode));
+            return Ok(Product { g, fallback: false, passes: 1, seconds });
         }
-        Ok(Some(inner(&wide::mttkrp(self.data.view(), &self.factors, mode), &self.factors[mode])))
+        let (fallback, passes) = self.mttkrp(mode, &mut seconds)?;
+        if let Some(error) = overflow(self.g[mode].view(), mode) {
+            return Err(error);
+        }
+        Ok(Product { g: self.g[mode].mapv(Real::f64), fallback, passes, seconds })
+    }
+
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+        self.ready = None;
+        self.factors[mode].assign(&factor);
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        self.backend.set_factor(&mut self.u, mode, factor)
     }
 
     fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
         Ok(self.factors.clone())
-    }
-
-    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()> {
-        self.backend.set_factor(&mut self.u, mode, factor.view())?;
-        self.factors[mode] = factor;
-        if let Some(tree) = &mut self.tree {
-            tree.changed(mode);
-        }
-        Ok(())
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

@@ -40,6 +40,14 @@ impl Wide {
         times_power_of_two(self.mantissa, self.exponent)
     }
 
+    /// The n-th root of the magnitude; 0 for zero.
+    pub fn root(self, n: u32) -> f64 {
+        if self.mantissa == 0.0 {
+            return 0.0;
+        }
+        ((self.mantissa.abs().log2() + f64::from(self.exponent)) / f64::from(n)).exp2()
+    }
+
     /// `self / 2^exponent`.
     pub fn relative_to(self, exponent: i32) -> f64 {
         times_power_of_two(self.mantissa, self.exponent - exponent)

@@ -27,6 +27,13 @@ impl<'a, T: Real> Job<'a, T> {
         Self { x, shape: plan.shape(), factors, mode: plan.mode(), rank: plan.rank(), tile, block }
     }
 
+    /// The same with its element type named: `U` is `T`.
+    pub fn cast<U: Real>(&self) -> Job<'a, U> {
+        let Self { shape, mode, rank, tile, block, .. } = *self;
+        let factors = self.factors.iter().map(|f| bytemuck::cast_slice(f)).collect();
+        Job { x: bytemuck::cast_slice(self.x), shape, factors, mode, rank, tile, block }
+    }
+
     /// The modes other than the job's, in order.
     pub fn others(&self) -> Vec<usize> {
         (0..self.shape.order()).filter(|&m| m != self.mode).collect()
@@ -39,11 +46,13 @@ impl<'a, T: Real> Job<'a, T> {
     }
 
     /// Columns of row `i` of factor `m`.
+    #[inline(always)]
     pub fn row(&self, m: usize, i: usize, columns: &Range<usize>) -> &'a [T] {
         &self.factors[m][i * self.rank + columns.start..i * self.rank + columns.end]
     }
 
     /// `product = x * Hadamard product of the factor rows at this index, without the job's mode`.
+    #[inline(always)]
     pub fn entry(&self, product: &mut [T], x: T, index: &[usize], columns: &Range<usize>) {
         product.fill(x);
         for (m, &i) in index.iter().enumerate() {
@@ -57,6 +66,7 @@ impl<'a, T: Real> Job<'a, T> {
 }
 
 /// `sum += terms`.
+#[inline(always)]
 pub(super) fn add<T: Real>(sum: &mut [T], terms: &[T]) {
     for (s, &t) in sum.iter_mut().zip(terms) {
         *s += t;
@@ -64,6 +74,7 @@ pub(super) fn add<T: Real>(sum: &mut [T], terms: &[T]) {
 }
 
 /// The next index in row-major order, mode `fixed` left as it is. False after the last one, which wraps to zeros.
+#[inline(always)]
 pub(super) fn advance(index: &mut [usize], dims: &[usize], fixed: Option<usize>) -> bool {
     for m in (0..dims.len()).rev().filter(|&m| Some(m) != fixed) {
         index[m] += 1;

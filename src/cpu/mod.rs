@@ -2,9 +2,11 @@
 //! against.
 
 mod elem;
+mod fused;
 mod gemm;
 mod job;
 pub mod reference;
+mod simd;
 mod slice;
 mod tile;
 mod tree;
@@ -20,10 +22,12 @@ use ndarray::{
     Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, CowArray, Dimension, IxDyn,
 };
 use rayon::prelude::*;
+use simd::Isa;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The CPU backend: rayon over this machine's cores. The same plan on the same number of threads gives the same bits.
+/// The CPU backend: rayon over this machine's cores, in vectors of AVX-512, AVX2 or NEON where there are any. The same
+/// plan on the same number of threads gives the same bits; with FUSED, the default, on any number.
 ///
 /// ```
 /// use ndarray::{array, Array2};
@@ -164,7 +168,10 @@ impl Backend for Cpu {
         let factors: Option<Vec<&[T]>> = u.factors.iter().map(|f| f.as_slice()).collect();
         let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
         let weights: Vec<T> = u.weights.to_vec();
-        let run = |g: &mut [T]| self.install(|| run(plan.method(), &job, &weights, g));
+        // What is too little work for a second thread is done on this one: to wake another takes longer.
+        let alone = plan.walk().is_some_and(|walk| walk.parts == 1) && g.len() <= SERIAL;
+        let work = |g: &mut [T]| run(plan, &job, &weights, g);
+        let run = |g: &mut [T]| if alone { work(g) } else { self.install(|| work(g)) };
         match g.as_slice_mut() {
             Some(g) => run(g)?,
             None => {
@@ -189,22 +196,35 @@ impl Backend for Cpu {
     }
 }
 
+/// Most entries of a result that one thread finishes.
+const SERIAL: usize = 1 << 14;
+
 /// The kernel of the method, then the weights and the check that all of G is finite.
-fn run<T: Real>(method: Method, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
+fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
     g.fill(T::zero());
-    match method {
+    let isa = Isa::best::<T>(job.rank);
+    match plan.method() {
         // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
         _ if job.shape.order() == 1 => g.chunks_mut(job.rank).zip(job.x).for_each(|(row, &x)| row.fill(x)),
-        Method::Elem => elem::elem(job, g),
-        Method::Slice => slice::slice(job, g),
-        Method::Tile => tile::tile(job, g),
-        // A plan for the CPU is never Auto or Fused.
-        Method::Gemm | Method::Auto | Method::Fused => gemm::gemm(job, g)?,
+        Method::Elem => elem::elem(job, isa, g),
+        Method::Slice => slice::slice(job, isa, g),
+        Method::Tile => tile::tile(job, isa, g),
+        Method::Gemm => gemm::gemm(job, g)?,
+        // A plan is never Auto.
+        Method::Auto | Method::Fused => match plan.walk() {
+            Some(walk) => fused::fused(job, walk, isa, g),
+            None => gemm::gemm(job, g)?,
+        },
     }
-    let bad = g.par_chunks_mut(job.rank).enumerate().find_map_first(|(i, row)| {
+    let finish = |(i, row): (usize, &mut [T])| {
         row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
         row.iter().position(|v| !v.is_finite()).map(|r| vec![i, r])
-    });
+    };
+    let bad = if g.len() <= SERIAL {
+        g.chunks_mut(job.rank).enumerate().find_map(finish)
+    } else {
+        g.par_chunks_mut(job.rank).enumerate().find_map_first(finish)
+    };
     match bad {
         Some(index) => {
             Err(Error::Overflow { what: format!("MTTKRP of mode {}", job.mode), dtype: T::DTYPE.name(), index })

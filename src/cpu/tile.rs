@@ -8,16 +8,34 @@
 //! Order: tiles in row-major order within a thread, then the threads' sums. At most K = N / I_n additions.
 
 use super::job::{Job, Split, add, advance, in_parts};
+use super::simd::Isa;
 use crate::{MAX_ORDER, Real};
+use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
 /// Ranks summed in registers. The staged rows are padded to a multiple with zeros.
 const LANES: usize = 16;
 
 /// Leaves the MTTKRP in `g`, which is zero before. The order is at least 2.
-pub(super) fn tile<T: Real>(job: &Job<'_, T>, g: &mut [T]) {
+pub(super) fn tile<T: Real>(job: &Job<'_, T>, isa: Isa, g: &mut [T]) {
     let tiles = job.others().iter().map(|&m| job.shape[m].div_ceil(job.tile)).product();
-    in_parts(g, job.rank, tiles, Split::RowsOrItems, |rows, tiles, sum| {
+    in_parts(g, job.rank, tiles, Split::RowsOrItems, |rows, tiles, sum| isa.run(Tiles { job, rows, tiles, sum }));
+}
+
+/// Rows and tiles of one thread.
+struct Tiles<'a, T> {
+    job: &'a Job<'a, T>,
+    rows: Range<usize>,
+    tiles: Range<usize>,
+    sum: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Tiles<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { job, rows, tiles, sum } = self;
         let mut staged = Staged::new(job);
         for columns in job.column_blocks() {
             for t in tiles.clone() {
@@ -30,7 +48,7 @@ pub(super) fn tile<T: Real>(job: &Job<'_, T>, g: &mut [T]) {
                 }
             }
         }
-    });
+    }
 }
 
 /// The factor rows of one tile, and where the tile lies in X.
@@ -68,6 +86,7 @@ impl<T: Real> Staged<T> {
     }
 
     /// Stages tile `t` (in row-major order of tiles), these ranks of it.
+    #[inline(always)]
     fn load(&mut self, job: &Job<'_, T>, t: usize, columns: &Range<usize>) {
         let mut rest = t;
         self.base = 0;
@@ -87,6 +106,7 @@ impl<T: Real> Staged<T> {
     }
 
     /// The tile's sum for row `i` of the mode and LANES ranks from `lane` on.
+    #[inline(always)]
     fn sum(&self, job: &Job<'_, T>, i: usize, lane: usize) -> [T; LANES] {
         let mut sum = [T::zero(); LANES];
         let last = self.modes.len() - 1;

@@ -32,6 +32,7 @@ shaders![
     "fused_coop_rows",
     "fused_load_cols",
     "fused_load_rows",
+    "fused_next",
     "fused_operand",
     "fused_params",
     "fused_place",
@@ -61,7 +62,8 @@ fn broken(shader: &str, reason: &str) -> Error {
 
 impl KernelSpec {
     /// The WGSL of this kernel: its file with the numbers of its `// @spec` lines and its element type replaced and its
-    /// `// @unroll` loops unrolled, behind the file of its atomic addition and before those its `//! With` line names.
+    /// `// @unroll` loops unrolled, behind the file of its atomic addition and before those its `//! With` line names, or
+    /// around them where a line says `// @insert NAME`.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the file is unknown, if a constant has no `// @spec` line, or if a line gets no constant.
@@ -79,9 +81,14 @@ impl KernelSpec {
         }
         let main = source(self.shader)?;
         let mut body = String::new();
-        push_code(&mut body, main);
-        // Order does not matter at module scope, but `enable` has to come first: the parts go behind.
-        for part in parts(main) {
+        for line in main.lines() {
+            match line.split_once("// @insert ") {
+                Some((indentation, part)) => push_indented(&mut body, source(part)?, indentation),
+                None => push_indented(&mut body, line, ""),
+            }
+        }
+        // Order does not matter at module scope, but `enable` has to come first: the other parts go behind.
+        for part in parts(main).filter(|part| !main.contains(&format!("// @insert {part}\n"))) {
             push_code(&mut body, source(part)?);
         }
         let mut used = 0;
@@ -122,7 +129,12 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 
 /// Everything but the `//!` header, which only reads well at the top of a file.
 fn push_code(out: &mut String, text: &str) {
+    push_indented(out, text, "");
+}
+
+fn push_indented(out: &mut String, text: &str, indentation: &str) {
     for line in text.lines().filter(|line| !line.starts_with("//!")) {
+        out.push_str(indentation);
         out.push_str(line);
         out.push('\n');
     }

@@ -13,7 +13,7 @@ use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
 use super::tree::GpuTree;
-use crate::als::{AlsSteps, NormalEquations, Seconds, Updated, inner, overflow};
+use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
 use crate::plan::{MttkrpPlan, Params, Slot, TreePlan, UpdateParams, UpdatePlan, column_stride, group_scale_row};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
@@ -152,31 +152,27 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let (started, pending) = (None, None);
         let steps =
             Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started, tree, groups, why_tree, pending };
-        steps.write_magnitudes()?;
+        (0..plans.len()).try_for_each(|mode| steps.write_magnitudes(mode))?;
         Ok(steps)
     }
 
-    /// What the kernels on f16 matrix units need of factors from the host.
-    fn write_magnitudes(&self) -> Result<()> {
+    /// What the kernels on f16 matrix units need of a factor from the host: its largest magnitudes, and the scales of the
+    /// tree's group that it is in.
+    fn write_magnitudes(&self, mode: usize) -> Result<()> {
         let (inner, u, rank) = (self.inner, &self.u, self.rank);
-        if u.ranges.is_empty() {
-            return Ok(());
-        }
+        let Some(ranges) = u.ranges.get(mode) else { return Ok(()) };
         scoped(&inner.device, "upload of magnitudes", || {
-            for (mode, ranges) in u.ranges.iter().enumerate() {
-                let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
-                let at = (mode * self.segment() + rank * (rank + 2)) as u64 * 8;
-                inner.queue.write_buffer(&self.buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
-            }
+            let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
+            let at = (mode * self.segment() + rank * (rank + 2)) as u64 * 8;
+            inner.queue.write_buffer(&self.buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
             Ok(())
         })?;
-        let firsts: Vec<usize> = (0..u.shape.order()).filter(|&m| self.groups >> m & 1 == 1).collect();
-        for (index, &first) in firsts.iter().enumerate() {
-            let end = firsts.get(index + 1).copied().unwrap_or(u.shape.order());
-            let rows = group_scale_rows::<T>(&u.ranges, first..end);
-            inner.write_rows(u, group_scale_row(&u.shape, first), rows.view())?;
-        }
-        Ok(())
+        let order = u.shape.order();
+        let is_first = |&m: &usize| self.groups >> m & 1 == 1;
+        let Some(first) = (0..=mode).rev().find(is_first) else { return Ok(()) };
+        let end = (mode + 1..order).find(is_first).unwrap_or(order);
+        let rows = group_scale_rows::<T>(&u.ranges, first..end);
+        inner.write_rows(u, group_scale_row(&u.shape, first), rows.view())
     }
 
     /// Puts an MTTKRP on the queue.
@@ -205,6 +201,33 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         })?;
         entry.kernels = kernels;
         self.started = Some((mode, kernels, passes));
+        Ok(())
+    }
+
+    /// What the MTTKRP of a mode has to be done by, as the factors are.
+    fn kernels(&mut self, mode: usize, wide: bool) -> Result<Kernels> {
+        if wide && self.can_widen(mode)? {
+            return Ok(Kernels::Wide);
+        }
+        if let Some(kernels) = self.tree.as_ref().and_then(|tree| tree.kernels(mode, self.x, &self.u)) {
+            return Ok(kernels);
+        }
+        let plan = self.modes[mode].plan;
+        let own = std::ptr::eq(self.inner.chosen(plan, self.x, &self.u), plan);
+        Ok(if own { Kernels::Own } else { Kernels::Fallback })
+    }
+
+    /// Puts an MTTKRP on the queue, unless it is there.
+    fn submit_unless_started(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
+        if self.started.is_some_and(|(started, by, _)| (started, by) == (mode, kernels)) {
+            return Ok(());
+        }
+        // What was queued instead has been a pass too.
+        let before = self.started.take().map_or(0, |(.., passes)| passes);
+        self.submit_mttkrp(mode, kernels)?;
+        if let Some((.., passes)) = &mut self.started {
+            *passes += before;
+        }
         Ok(())
     }
 
@@ -251,21 +274,9 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
 
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let inner = self.inner;
-        let plan = self.modes[mode].plan;
-        let by_tree = self.tree.as_ref().and_then(|tree| tree.kernels(mode, self.x, &self.u));
-        let kernels = match (wide && self.can_widen(mode)?, by_tree) {
-            (true, _) => Kernels::Wide,
-            (false, Some(kernels)) => kernels,
-            (false, None) if std::ptr::eq(inner.chosen(plan, self.x, &self.u), plan) => Kernels::Own,
-            (false, None) => Kernels::Fallback,
-        };
-        let mut passes = 0;
-        if self.started.is_none_or(|(started, by, _)| (started, by) != (mode, kernels)) {
-            // What was queued instead has been a pass too.
-            passes += self.started.take().map_or(0, |(.., passes)| passes);
-            self.submit_mttkrp(mode, kernels)?;
-        }
-        passes += self.started.take().map_or(0, |(.., passes)| passes);
+        let kernels = self.kernels(mode, wide)?;
+        self.submit_unless_started(mode, kernels)?;
+        let passes = self.started.take().map_or(0, |(.., passes)| passes);
         let mut seconds = Seconds::default();
         let clock = Instant::now();
         let root = normal.root(column_stride(self.rank));
@@ -344,31 +355,39 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
         Ok(Updated { gram, norms, inner: inner_products, fallback, passes, seconds })
     }
 
-    fn wide_inner(&mut self, mode: usize) -> Result<Option<Array1<f64>>> {
-        if !self.can_widen(mode)? {
-            return Ok(None);
+    fn product(&mut self, mode: usize, wide: bool) -> Result<Product> {
+        let clock = Instant::now();
+        let kernels = self.kernels(mode, wide)?;
+        self.submit_unless_started(mode, kernels)?;
+        let passes = self.started.map_or(0, |(.., passes)| passes);
+        let entry = &self.modes[mode];
+        let mut g = Array2::<f64>::zeros((entry.g.rows, self.rank));
+        match (kernels, &entry.wide) {
+            (Kernels::Wide, Some(wide)) => self.inner.read(&wide.g, g.view_mut())?,
+            _ => {
+                let mut narrow = Array2::<T>::zeros(g.dim());
+                self.inner.read(&entry.g, narrow.view_mut())?;
+                if let Some(error) = overflow(narrow.view(), mode) {
+                    return Err(error);
+                }
+                g.zip_mut_with(&narrow, |to, from| *to = from.f64());
+            }
         }
-        self.submit_mttkrp(mode, Kernels::Wide)?;
+        let seconds = Seconds { mttkrp: clock.elapsed().as_secs_f64(), ..Seconds::default() };
+        Ok(Product { g, fallback: kernels == Kernels::Fallback, passes, seconds })
+    }
+
+    fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
         self.started = None;
-        let factors = self.factors()?;
-        let mut g = Array2::<f64>::zeros(factors[mode].dim());
-        if let Some(wide) = &self.modes[mode].wide {
-            self.inner.read(&wide.g, g.view_mut())?;
+        self.inner.set_factor(&mut self.u, mode, factor)?;
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
         }
-        Ok(Some(inner(&g, &factors[mode])))
+        self.write_magnitudes(mode)
     }
 
     fn snapshot(&mut self) -> Result<Vec<Array2<T>>> {
         self.factors()
-    }
-
-    fn replace(&mut self, mode: usize, factor: Array2<T>) -> Result<()> {
-        self.started = None;
-        self.inner.set_factor(&mut self.u, mode, factor.view())?;
-        if let Some(tree) = &mut self.tree {
-            tree.changed(mode);
-        }
-        self.write_magnitudes()
     }
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {

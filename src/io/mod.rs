@@ -31,8 +31,7 @@ pub use data::TensorData;
 pub use finite::{check_finite, first_non_finite};
 pub use folder::write_folder;
 pub use ktensor::{read_ktensor, write_ktensor};
-pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model};
-#[cfg(any(feature = "cli", feature = "gpu"))]
+pub use model::{read_matrix, read_model, read_vector, write_matrix, write_model, write_tensor};
 pub(crate) use output::Staged;
 pub use output::{check_output_dir, check_output_file};
 
@@ -100,6 +99,11 @@ impl TensorFile {
             Format::Text => Content::Text(text::read_shape(path)?),
         };
         Ok(Self { path: path.into(), content })
+    }
+
+    /// An array of a .npz archive, whatever characters the archive's path has.
+    pub(crate) fn in_npz(path: &Path, name: &str) -> Result<Self> {
+        Self::open_npz(path, Some(name))
     }
 
     fn open_npz(path: &Path, name: Option<&str>) -> Result<Self> {

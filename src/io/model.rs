@@ -4,7 +4,7 @@ use super::TensorFile;
 use super::folder::write_folder;
 use super::output::Staged;
 use crate::{CpTensor, Error, Real, Result};
-use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Data, Dimension};
+use ndarray::{Array1, Array2, ArrayBase, ArrayView, ArrayView2, Data, Dimension};
 use ndarray_npy::WriteNpyExt;
 use std::fs;
 use std::path::Path;
@@ -117,6 +117,22 @@ pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Array1<T>> {
 /// ```
 pub fn write_matrix<T: Real>(path: impl AsRef<Path>, matrix: ArrayView2<'_, T>) -> Result<()> {
     stage(path.as_ref(), &matrix)?.commit()
+}
+
+/// Writes a tensor of any order as a row-major .npy file, which appears whole or not at all.
+///
+/// # Errors
+/// [`Error::Io`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("x.npy");
+/// let x = ndarray::Array3::<f32>::from_shape_fn((2, 3, 4), |(i, j, k)| (i + j * k) as f32);
+/// polyad::io::write_tensor(&path, x.view()).unwrap();
+/// assert_eq!(polyad::io::TensorFile::open(&path).unwrap().dims(), [2, 3, 4]);
+/// ```
+pub fn write_tensor<T: Real, D: Dimension>(path: impl AsRef<Path>, x: ArrayView<'_, T, D>) -> Result<()> {
+    stage(path.as_ref(), &x)?.commit()
 }
 
 fn factor_name(n: usize) -> String {

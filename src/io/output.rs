@@ -24,6 +24,12 @@ impl Staged {
         Ok(staged)
     }
 
+    /// Waits until the content is on the disk, so that not even a crash of the machine leaves an empty file in its place.
+    pub fn sync(&self) -> Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.temporary);
+        file.and_then(|file| file.sync_all()).map_err(|e| Error::io(&self.target, e))
+    }
+
     /// Puts the file in its place.
     pub fn commit(self) -> Result<()> {
         fs::rename(&self.temporary, &self.target).map_err(|e| Error::io(&self.target, e))

@@ -13,6 +13,7 @@ mod options;
 mod tree;
 mod tuning;
 mod update;
+mod walk;
 
 pub use caps::{DeviceCaps, DeviceKind};
 pub use kernel::{
@@ -29,6 +30,7 @@ pub use tree::{Tree, TreePlan};
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
 pub use update::UpdatePlan;
+pub(crate) use walk::{Cut, Side, Walk};
 
 use crate::{Dtype, Error, Result, Shape};
 use std::fmt;
@@ -66,6 +68,8 @@ pub struct MttkrpPlan {
     fallback: Option<Box<MttkrpPlan>>,
     /// Name of the tuning file that tiles come from.
     tuning: Option<String>,
+    /// How FUSED walks X on a CPU.
+    walk: Option<Walk>,
 }
 
 /// What the parts of the planner share.
@@ -168,6 +172,8 @@ impl MttkrpPlan {
                 entrywise::chain(&problem, method, blocks, slabs.len()),
             ),
         };
+        let fused_on_cpu = !on_gpu && method == Method::Fused && shape.order() > 1;
+        let walk = fused_on_cpu.then(|| Walk::new(&shape, mode, rank, dtype));
         let columns = std::mem::take(&mut problem.columns);
         let (tile, column_block) = (blocks.tile, blocks.columns);
         Ok(Self {
@@ -188,6 +194,7 @@ impl MttkrpPlan {
             chain,
             fallback,
             tuning,
+            walk,
             shape,
         })
     }
@@ -374,6 +381,11 @@ impl MttkrpPlan {
         self.tuning.as_deref()
     }
 
+    /// How FUSED walks X on a CPU; `None` for anything else.
+    pub(crate) fn walk(&self) -> Option<&Walk> {
+        self.walk.as_ref()
+    }
+
     /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
     ///
     /// ```
@@ -422,18 +434,11 @@ fn resolve(
     limit: u64,
 ) -> Result<(Method, String, Option<fused::Fused>)> {
     let asked = problem.options.method;
-    if caps.kind == DeviceKind::Cpu && asked == Method::Fused {
-        return Err(Error::MissingFeature {
-            adapter: caps.name.clone(),
-            feature: "a fused kernel (they exist for GPUs only)",
-            needed_for: "method fused".into(),
-        });
-    }
     if asked != Method::Auto {
         return Ok((asked, "asked for".into(), None));
     }
     if caps.kind == DeviceKind::Cpu {
-        return Ok((Method::Gemm, "the fastest on a CPU: a matrix product does the work".into(), None));
+        return Ok((Method::Fused, "the fastest on a CPU, with scratch of a few blocks".into(), None));
     }
     Ok(match fused::dispatches(problem, caps, slabs, limit) {
         Ok(fused) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into(), Some(fused)),
@@ -461,7 +466,10 @@ impl fmt::Display for MttkrpPlan {
         let dims = crate::error::show(&self.shape);
         writeln!(f, "MTTKRP of mode {} of {dims} at rank {}, {}", self.mode, self.rank, self.dtype)?;
         writeln!(f, "method {}: {}", self.method, self.reason)?;
-        writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?;
+        match &self.walk {
+            Some(walk) => writeln!(f, "{walk}")?,
+            None => writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?,
+        }
         if !self.dispatches.is_empty() {
             let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());
             writeln!(f, "{slabs} slabs, {blocks} blocks of columns, {count} dispatches")?;

@@ -25,7 +25,6 @@ pub enum Method {
     /// The baseline: the Khatri-Rao product formed explicitly, then a matrix product.
     Gemm,
     /// Beyond the paper: a matrix product whose Khatri-Rao operand is formed a block at a time where it is used.
-    /// GPU only.
     Fused,
 }
 

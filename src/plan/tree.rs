@@ -460,7 +460,10 @@ impl Asked<'_> {
         };
         for (index, slab) in self.slabs.iter().enumerate() {
             let (l, t) = (slab.dims[..group.start].iter().product(), slab.dims[group.end..].iter().product());
-            let mut dims = Vec::new();
+            // Modes whose factor is the row of ones. One alone would be followed by a count of all runs, beyond that row
+            // (`fused_next`); of several each has an index that begins anew.
+            let ones = if left && right { 3usize.saturating_sub(group.len()).max(1) } else { 0 };
+            let mut dims = vec![1; ones.saturating_sub(1)];
             if left {
                 dims.push(l);
             }
@@ -490,9 +493,7 @@ impl Asked<'_> {
                 });
             }
             let mut modes: Vec<(u32, u32)> = Vec::new();
-            if left && right {
-                modes.push((1, weights_row(shape) as u32));
-            }
+            modes.extend(vec![(1, weights_row(shape) as u32); ones]);
             let row0 = |m: usize| (shape[..m].iter().sum::<usize>() + slab.offsets[m]) as u32;
             modes.extend(group.clone().map(|m| (slab.dims[m] as u32, row0(m))));
             let folded = m_tiles * batch * if kernel.along_z { 1 } else { n_tiles };

@@ -164,7 +164,9 @@ pub(super) fn fused_f16(
     k: usize,
     caps: &DeviceCaps,
 ) -> Option<FusedF16> {
-    if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= 8 || rows <= 8 || k < 256 {
+    // Below these widths f32 kernels are as fast, memory being the limit.
+    let narrow = if split { 8 } else { 4 };
+    if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= narrow || rows <= 8 || k < 256 {
         return None;
     }
     // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.

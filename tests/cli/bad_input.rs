@@ -143,10 +143,10 @@ fn bad_tensors() {
 }
 
 #[test]
-fn fused_on_the_cpu() {
+fn no_threads() {
     check(&[
-        ("decompose x.npy --rank 2 --method fused --device cpu -o out", INPUT, "GPUs only"),
-        ("mttkrp x.npy --factors u --mode 0 --method fused --device cpu -o g.npy", INPUT, "GPUs only"),
+        ("decompose x.npy --rank 2 --threads 0 -o out", USE, "--threads is 0: it must be at least 1"),
+        ("mttkrp x.npy --factors u --mode 0 --threads x -o g.npy", USE, "--threads"),
     ]);
 }
 
@@ -180,7 +180,11 @@ fn bad_factors_and_starts() {
             INPUT,
             "overflowed f32 at index (0, 0)",
         ),
-        ("decompose x.npy --rank 2 --init missing -o out", INPUT, "--init missing: neither random, nvecs nor a folder"),
+        (
+            "decompose x.npy --rank 2 --init missing -o out",
+            INPUT,
+            "--init missing: neither random, normal, nvecs nor a folder",
+        ),
         ("decompose x.npy --rank 2 --init folder -o out", INPUT, "folder: "),
         ("decompose x.npy --rank 2 --init x.npy -o out", INPUT, "--init x.npy: "),
         ("decompose x.npy --rank 2 --init too_few -o out", INPUT, "dims (2, 3), expected (2, 3, 4)"),

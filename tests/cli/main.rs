@@ -2,7 +2,9 @@
 #![cfg(feature = "cli")]
 
 mod bad_input;
+mod checkpoint;
 mod decompose;
+mod models;
 mod mttkrp;
 mod others;
 mod support;

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use polyad::plan::{PlanOptions, Precision};
-use polyad::{Dtype, Method};
+use polyad::{Dtype, Every, Method};
 
 /// How the work is done: device and its tuning file, method, dtype, precision.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct Work {
     /// Use no tuning file but the built-in tiles
     #[arg(long)]
     pub no_tuning: bool,
-    /// How MTTKRP is computed; fused is for GPUs only
+    /// How MTTKRP is computed
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub method: Method,
     /// Element type computed in [default: the file's; f64 for integers and text]
@@ -27,6 +27,9 @@ pub struct Work {
     /// changes nothing elsewhere
     #[arg(long, default_value = "float32", value_parser = precisions())]
     pub precision: Precision,
+    /// Threads of the CPU [default: one for each core]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub threads: Option<usize>,
 }
 
 impl Work {
@@ -45,7 +48,8 @@ fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
 }
 
-fn dtypes() -> impl TypedValueParser<Value = Dtype> {
+/// The words of `--dtype`.
+pub fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())
 }
 
@@ -55,4 +59,80 @@ pub fn at_least_one(option: &str, value: usize) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{option} is 0: it must be at least 1")));
     }
     Ok(())
+}
+
+/// The ranks of `--rank`: one, or a range with both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranks {
+    /// The first.
+    pub first: usize,
+    /// The last, at least the first.
+    pub last: usize,
+}
+
+impl Ranks {
+    /// Whether it is more than one.
+    pub fn is_range(self) -> bool {
+        self.first != self.last
+    }
+}
+
+impl std::str::FromStr for Ranks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<usize>().map_err(|e| e.to_string());
+        let Some((first, last)) = text.split_once("..") else {
+            let rank = number(text)?;
+            return Ok(Self { first: rank, last: rank });
+        };
+        let (first, last) = (number(first)?, number(last.strip_prefix('=').unwrap_or(last))?);
+        if first > last {
+            return Err(format!("{first} is more than {last}"));
+        }
+        if last - first >= 1000 {
+            return Err(format!("{first} to {last} are more than 1000 ranks"));
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl std::fmt::Display for Ranks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_range() { write!(f, "{}..{}", self.first, self.last) } else { write!(f, "{}", self.first) }
+    }
+}
+
+/// `--checkpoint-every`: sweeps, or seconds with an s behind them.
+pub fn every(text: &str) -> Result<Every, String> {
+    let every = match text.strip_suffix('s') {
+        Some(seconds) => Every::Seconds(seconds.parse().map_err(|e: std::num::ParseFloatError| e.to_string())?),
+        None => Every::Sweeps(text.parse().map_err(|e: std::num::ParseIntError| e.to_string())?),
+    };
+    match every {
+        Every::Sweeps(0) => Err("it must be at least 1".into()),
+        Every::Seconds(s) if !(s >= 0.0 && s.is_finite()) => Err("it must be a finite number of at least 0".into()),
+        every => Ok(every),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_intervals_are_read() {
+        let ranks = |first, last| Ok(Ranks { first, last });
+        assert_eq!("3".parse(), ranks(3, 3));
+        assert_eq!("1..6".parse(), ranks(1, 6));
+        assert_eq!("2..=5".parse(), ranks(2, 5));
+        for wrong in ["", "-1", "6..1", "1..", "x", "1..2..3", "1..1001"] {
+            assert!(wrong.parse::<Ranks>().is_err(), "{wrong}");
+        }
+        assert_eq!(every("10"), Ok(Every::Sweeps(10)));
+        assert_eq!(every("2.5s"), Ok(Every::Seconds(2.5)));
+        for wrong in ["0", "-1", "s", "-1s", "infs", "nans", "1m"] {
+            assert!(every(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,16 +1,18 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
-use crate::args::{Work, at_least_one};
+use crate::args::{Ranks, Work, at_least_one, every};
 use crate::device::{Choice, choose};
 use crate::failure::Failure;
 use crate::progress::{self, Progress};
 use crate::report;
 use crate::report::{Out, components, number, show, warn};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ndarray::ArrayViewD;
 use polyad::io::{self, TensorFile};
 use polyad::plan::{DeviceCaps, MttkrpPlan};
 use polyad::{
-    Backend, CpAlsOptions, CpAlsResult, Dtype, Error, Init, MAX_ORDER, Real, Seconds, Shape, Tree, cp_als_with,
+    Backend, Checkpoint, CpAlsOptions, CpAlsResult, Dtype, Error, Every, Init, MAX_ORDER, Real, Seconds, Shape, Tree,
+    cp_als_with,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -25,10 +27,11 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// The tensor: .npy, .npz (FILE.npz:NAME where it holds more than one array) or Tensor Toolbox text
     input: PathBuf,
-    /// Number of components
+    /// Number of components, or a range such as 1..6 (both ends included), for each of which fit and core consistency are
+    /// printed
     #[arg(short, long, value_name = "R", allow_negative_numbers = true)]
-    rank: usize,
-    /// Folder for the result; made if it is missing
+    rank: Ranks,
+    /// Folder for the result; made if it is missing. For a range of ranks it gets folders rank_1, rank_2, ...
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -42,8 +45,9 @@ pub struct Args {
     /// Seed of the random start
     #[arg(long, value_name = "S", default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
-    /// The start: random, nvecs (leading singular vectors of each unfolding), or a folder with a model
-    #[arg(long, value_name = "random|nvecs|DIR", default_value = "random")]
+    /// The start: random (uniform in [0, 1)), normal, nvecs (leading singular vectors of each unfolding), or a folder with
+    /// a model
+    #[arg(long, value_name = "random|normal|nvecs|DIR", default_value = "random")]
     init: String,
     /// Whether products of the tensor are kept for several modes: none for one pass over the tensor a mode, two for two
     /// passes a sweep, multi for fewer still; the result is the same but for rounding
@@ -52,9 +56,37 @@ pub struct Args {
     /// Most bytes that such products may take on the device [default: as many as the tensor, at least 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memory_budget: Option<u64>,
-    /// Go on along what a sweep changed, where that lowers the error: fewer sweeps on collinear data
+    /// Go on along what a sweep changed, where that lowers the error: fewer sweeps on collinear data; not
+    /// with --fix, --nonneg, --starts, --ridge or --checkpoint
     #[arg(long)]
     line_search: bool,
+    /// Run that many starts as one batch, with the seeds that follow, and keep the best
+    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true)]
+    starts: usize,
+    /// Modes whose factors stay as the start has them, such as 0,2
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    fix: Vec<usize>,
+    /// Modes whose factors have no negative entry, such as 0,2; all of them where none are named
+    #[arg(long, value_name = "MODES", value_delimiter = ',', num_args = 0..=1)]
+    nonneg: Option<Vec<usize>>,
+    /// Ridge: this times the squared norms of the components is minimised too, which bounds the weights
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    ridge: f64,
+    /// Begin no further sweep after this many seconds
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    max_seconds: Option<f64>,
+    /// Save the state in this folder as the run goes on
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Save after every N sweeps, or every N seconds (30s)
+    #[arg(long, value_name = "N|Ns", default_value = "60s", value_parser = every, requires = "checkpoint")]
+    checkpoint_every: Every,
+    /// Go on from the state in the folder of --checkpoint, if there is one
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Print every N-th sweep
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    print_every: usize,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -68,6 +100,9 @@ Examples:
   polyad decompose tensor.npy --rank 3
   polyad decompose data.npz:X --rank 8 --device gpu --method tile --output model
   polyad decompose tensor.npy --rank 8 --init model --tol 1e-9 --sweeps 500 --output better
+  polyad decompose tensor.npy --rank 8 --init model --fix 0,2
+  polyad decompose tensor.npy --rank 1..6
+  polyad decompose tensor.npy --rank 8 --nonneg --starts 5 --checkpoint run --checkpoint-every 30s --resume
   polyad decompose tensor.npy --rank 3 --json > summary.json";
 
 fn trees() -> impl TypedValueParser<Value = Tree> {
@@ -91,8 +126,18 @@ struct Summary<'a> {
     seed: u64,
     sweeps: usize,
     stop: &'static str,
+    /// The fit of a given start, else `null`.
+    initial_fit: Option<f64>,
     fit: f64,
     fits: &'a [f64],
+    /// The last fit of every start, and which of them the model is.
+    start_fits: &'a [f64],
+    best_start: usize,
+    fixed: &'a [usize],
+    nonneg: &'a [usize],
+    ridge: f64,
+    /// In percent; for a range of ranks only, else `null`.
+    core_consistency: Option<f64>,
     seconds: Seconds,
     warnings: Vec<String>,
 }
@@ -105,14 +150,17 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     }
     if let Some(dir) = &args.output {
         io::check_output_dir(dir)?;
-        check_input_stays(&args.input, dir)?;
+        (args.rank.first..=args.rank.last)
+            .try_for_each(|rank| check_input_stays(&args.input, &args.place(dir, rank)))?;
     }
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
+    args.fix.iter().chain(args.nonneg.iter().flatten()).try_for_each(|&mode| shape.check_mode(mode))?;
     let start = start(args, &shape)?;
-    check_memory(&shape, args.rank)?;
+    let columns = args.rank.last.saturating_mul(args.starts);
+    check_memory(&shape, columns)?;
     let work = &args.work;
-    let choice = choose(work, &shape, args.rank, file.natural_dtype())?;
+    let choice = choose(work, &shape, columns, file.natural_dtype())?;
     out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
     out.line(format_args!("device   {}: {}", choice.device.name(), choice.why));
     match choice.dtype {
@@ -121,12 +169,31 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     }
 }
 
+impl Args {
+    /// The folder in `dir` for what belongs to a rank: `dir` itself unless there are several.
+    fn place(&self, dir: &Path, rank: usize) -> PathBuf {
+        if self.rank.is_range() { dir.join(format!("rank_{rank}")) } else { dir.into() }
+    }
+
+    /// The modes of `--nonneg`.
+    fn nonneg_modes(&self, order: usize) -> Vec<usize> {
+        match &self.nonneg {
+            Some(modes) if modes.is_empty() => (0..order).collect(),
+            Some(modes) => modes.clone(),
+            None => Vec::new(),
+        }
+    }
+}
+
 /// What can be said of the options before anything is opened.
 fn check(args: &Args) -> Result<(), Failure> {
-    at_least_one("--rank", args.rank)?;
+    at_least_one("--rank", args.rank.first)?;
+    at_least_one("--starts", args.starts)?;
     at_least_one("--sweeps", args.sweeps)?;
-    if !(args.tol >= 0.0 && args.tol.is_finite()) {
-        return Err(Failure::Usage(format!("--tol is {}: it must be a finite number of at least 0", args.tol)));
+    at_least_one("--print-every", args.print_every)?;
+    let numbers = [("--tol", args.tol), ("--ridge", args.ridge), ("--max-seconds", args.max_seconds.unwrap_or(0.0))];
+    if let Some((option, value)) = numbers.into_iter().find(|(_, v)| !(*v >= 0.0 && v.is_finite())) {
+        return Err(Failure::Usage(format!("{option} is {value}: it must be a finite number of at least 0")));
     }
     Ok(())
 }
@@ -146,20 +213,21 @@ fn start(args: &Args, shape: &Shape) -> Result<Init, Failure> {
     let seed = args.seed;
     match args.init.as_str() {
         "random" => return Ok(Init::Random { seed }),
+        "normal" => return Ok(Init::Normal { seed }),
         "nvecs" => return Ok(Init::Nvecs { seed }),
         _ => {}
     }
     let dir = Path::new(&args.init);
     if !dir.is_dir() {
-        return Err(Failure::Failed(format!("--init {}: neither random, nvecs nor a folder", args.init)));
+        return Err(Failure::Failed(format!("--init {}: neither random, normal, nvecs nor a folder", args.init)));
     }
     let model = io::read_model::<f64>(dir)?;
     if model.dims() != shape.dims() {
         let (expected, found) = (shape.dims().to_vec(), model.dims());
         return Err(Error::DimsMismatch { what: "the model of --init", expected, found }.into());
     }
-    if model.rank() != args.rank {
-        let (found, rank) = (model.rank(), args.rank);
+    if [args.rank.first, args.rank.last] != [model.rank(); 2] {
+        let (found, rank) = (model.rank(), &args.rank);
         return Err(Failure::Failed(format!("the model of --init has rank {found}, --rank is {rank}")));
     }
     Ok(Init::Model(Box::new(model)))
@@ -193,35 +261,78 @@ fn decompose<T: Real>(
     let data = file.read::<T>()?;
     let x = data.view();
     io::check_finite("the tensor", x.view())?;
-    let options = CpAlsOptions::new(args.rank)
+    progress::catch_interrupts();
+    let mut summaries = Vec::new();
+    for rank in args.rank.first..=args.rank.last {
+        if args.rank.is_range() && progress::interrupted() {
+            break;
+        }
+        let found = one(args, rank, &x, &start, &choice, out)?;
+        summaries.push(found);
+    }
+    if args.json && args.rank.is_range() {
+        out.json(&summaries)?;
+    }
+    Ok(())
+}
+
+/// One rank.
+fn one<T: Real>(
+    args: &Args,
+    rank: usize,
+    x: &ArrayViewD<'_, T>,
+    start: &Init,
+    choice: &Choice,
+    out: &mut Out,
+) -> Result<serde_json::Value, Failure> {
+    let range = args.rank.is_range();
+    let nonneg = args.nonneg_modes(x.ndim());
+    let mut options = CpAlsOptions::new(rank)
         .max_sweeps(args.sweeps)
         .fit_tolerance(args.tol)
-        .init(start)
+        .init(start.clone())
+        .starts(args.starts)
+        .fix(args.fix.iter().copied())
+        .nonneg(nonneg.iter().copied())
+        .ridge(args.ridge)
         .plan(args.work.plan(T::DTYPE))
         .tree(args.tree)
         .line_search(args.line_search);
-    let options = match args.memory_budget {
-        Some(bytes) => options.memory_budget(bytes),
-        None => options,
-    };
-    progress::catch_interrupts();
-    let progress = Progress::new(args.quiet || args.json, args.sweeps);
+    options.memory_budget = args.memory_budget;
+    options.max_seconds = args.max_seconds;
+    options.checkpoint = args
+        .checkpoint
+        .as_ref()
+        .map(|dir| Checkpoint::new(args.place(dir, rank)).every(args.checkpoint_every).resume(args.resume));
+    if let Some(checkpoint) = options.checkpoint.as_ref().filter(|c| c.resume && !c.file().exists()) {
+        warn(&format!("{} is not there: starting from the beginning", checkpoint.file().display()));
+    }
+    let progress = Progress::new(range || args.quiet || args.json, args.sweeps, args.print_every);
     let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {
         progress.sweep(sweep, out);
         if progress::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     progress.finish();
     let result = result?;
+    let mut warnings = choice.warnings.clone();
+    warnings.extend_from_slice(&result.warnings);
+    let core_consistency = match range.then(|| result.model.core_consistency(x.view())) {
+        Some(Ok(percent)) => Some(percent),
+        Some(Err(error)) => {
+            warn(&error.to_string());
+            warnings.push(error.to_string());
+            None
+        }
+        None => None,
+    };
     result.warnings.iter().for_each(|w| warn(w));
     // Stdout that could not be written is a failure, and after a failure nothing is left behind.
     out.check()?;
 
-    let mut warnings = choice.warnings;
-    warnings.extend_from_slice(&result.warnings);
-    let tuning = tuning_used(x.shape(), args, T::DTYPE, choice.device.caps());
+    let tuning = tuning_used(x.shape(), args, rank, T::DTYPE, choice.device.caps());
     let summary = Summary {
         dims: x.shape(),
-        rank: args.rank,
+        rank,
         device: &result.device,
         algebra: &result.algebra,
         method: result.method.name(),
@@ -232,27 +343,55 @@ fn decompose<T: Real>(
         seed: args.seed,
         sweeps: result.sweeps,
         stop: result.stop.name(),
+        initial_fit: result.initial_fit,
         fit: result.fit,
         fits: &result.fits,
+        start_fits: &result.start_fits,
+        best_start: result.best_start,
+        fixed: &args.fix,
+        nonneg: &nonneg,
+        ridge: args.ridge,
+        core_consistency,
         seconds: result.seconds,
         warnings,
     };
-    if args.json {
+    if args.json && !range {
         // Before the files are put in place, for the same reason.
         out.json(&summary)?;
         out.check()?;
     }
-    if let Some(dir) = &args.output {
-        progress::writing();
+    let dir = args.output.as_ref().map(|dir| args.place(dir, rank));
+    if let Some(dir) = &dir {
+        if !range {
+            progress::writing();
+        }
         write(dir, &result, &summary)?;
     }
-    if args.json {
-        return Ok(());
+    if range {
+        let core = core_consistency.map_or("unknown".into(), number);
+        out.line(format_args!(
+            "rank {rank:>4}  fit {:.8}  core consistency {core:>12}  after {} sweeps ({})",
+            result.fit, result.sweeps, summary.stop
+        ));
+    } else if !args.json {
+        show_result(&result, &summary, dir.as_deref(), out);
     }
-    if args.output.is_none() {
+    serde_json::to_value(&summary).map_err(|e| Failure::Failed(format!("JSON: {e}")))
+}
+
+/// What was found, for people.
+fn show_result<T: Real>(result: &CpAlsResult<T>, summary: &Summary<'_>, dir: Option<&Path>, out: &mut Out) {
+    if dir.is_none() {
         out.line(format_args!("\n{}\n", components(&result.model)));
     }
     let s = result.seconds;
+    if let Some(fit) = result.initial_fit {
+        out.line(format_args!("start    fit {fit:.10}"));
+    }
+    if let [_, _, ..] = result.start_fits[..] {
+        let fits: Vec<String> = result.start_fits.iter().map(|fit| format!("{fit:.8}")).collect();
+        out.line(format_args!("starts   {}; the best is start {}", fits.join(", "), result.best_start));
+    }
     out.line(format_args!("fit      {:.10} after {} sweeps ({})", result.fit, result.sweeps, summary.stop));
     out.line(format_args!("method   {} in {}", summary.method, summary.dtype));
     if let Some(name) = summary.tuning {
@@ -271,19 +410,19 @@ fn decompose<T: Real>(
         number(s.transfer),
         number(s.wait)
     ));
-    if let Some(dir) = &args.output {
-        let last = x.ndim() - 1;
+    if let Some(dir) = dir {
+        let last = summary.dims.len() - 1;
         out.line(format_args!(
             "written  weights.npy, factor_0.npy to factor_{last}.npy, summary.json in {}",
             dir.display()
         ));
     }
-    Ok(())
 }
 
 /// The tuning file that the plans of some mode take tiles from. Plans are values: these are those of the sweeps.
-fn tuning_used(dims: &[usize], args: &Args, dtype: Dtype, caps: &DeviceCaps) -> Option<String> {
-    let plan = |mode| MttkrpPlan::new(dims, mode, args.rank, &args.work.plan(dtype), caps).ok();
+fn tuning_used(dims: &[usize], args: &Args, rank: usize, dtype: Dtype, caps: &DeviceCaps) -> Option<String> {
+    let columns = rank * args.starts;
+    let plan = |mode| MttkrpPlan::new(dims, mode, columns, &args.work.plan(dtype), caps).ok();
     (0..dims.len()).filter_map(plan).find_map(|plan| plan.tuning().map(str::to_owned))
 }
 

@@ -1,6 +1,6 @@
 //! `--device`, `--tuning`, `--no-tuning`: which device computes, with which tiles, and why.
 
-use crate::args::Work;
+use crate::args::{Work, at_least_one};
 use crate::failure::Failure;
 use crate::report::warn;
 use polyad::{Backend, Cpu, Device, Dtype, Error, Shape};
@@ -18,8 +18,14 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-/// Chooses a device for a problem. `natural` is the file's dtype.
+/// Chooses a device for a problem, and starts the threads that all work on the CPU is done by. `natural` is the file's
+/// dtype.
 pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result<Choice, Failure> {
+    if let Some(threads) = work.threads {
+        at_least_one("--threads", threads)?;
+        let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+        started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))?;
+    }
     let asked = work.dtype;
     let wanted = asked.unwrap_or(natural);
     let (device, why) = match work.device.to_ascii_lowercase().as_str() {

@@ -11,7 +11,9 @@ mod info;
 mod mttkrp;
 mod plot;
 mod progress;
+mod reconstruct;
 mod report;
+mod score;
 mod tune;
 
 use clap::error::ErrorKind;
@@ -34,6 +36,8 @@ Examples:
   polyad decompose tensor.npy --rank 3
   polyad decompose data.npz:X --rank 8 --device gpu --output model
   polyad plot model -o factors.svg
+  polyad score model truth
+  polyad reconstruct model -o xhat.npy
   polyad mttkrp tensor.npy --factors model --mode 0 --output g.npy
   polyad devices
   polyad tune
@@ -46,6 +50,8 @@ enum Command {
     Decompose(decompose::Args),
     Mttkrp(mttkrp::Args),
     Plot(plot::Args),
+    Score(score::Args),
+    Reconstruct(reconstruct::Args),
     Devices(devices::Args),
     Tune(tune::Args),
     Info(info::Args),
@@ -62,6 +68,8 @@ fn main() -> ExitCode {
         Command::Decompose(args) => decompose::run(&args, &mut out),
         Command::Mttkrp(args) => mttkrp::run(&args, &mut out),
         Command::Plot(args) => plot::run(&args, &mut out),
+        Command::Score(args) => score::run(&args, &mut out),
+        Command::Reconstruct(args) => reconstruct::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Tune(args) => tune::run(&args, &mut out),
         Command::Info(args) => info::run(&args, &mut out),

@@ -38,20 +38,20 @@ pub fn writing() {
 pub enum Progress {
     /// Nothing (`--quiet`, `--json`).
     Silent,
-    /// One line a sweep.
-    Lines,
+    /// One line every so many sweeps.
+    Lines(usize),
     /// A bar that is gone in the end.
     Bar(ProgressBar),
 }
 
 impl Progress {
     /// What stdout can show.
-    pub fn new(silent: bool, sweeps: usize) -> Self {
+    pub fn new(silent: bool, sweeps: usize, every: usize) -> Self {
         if silent {
             return Self::Silent;
         }
         if !std::io::stdout().is_terminal() {
-            return Self::Lines;
+            return Self::Lines(every);
         }
         let bar = ProgressBar::with_draw_target(Some(sweeps as u64), ProgressDrawTarget::stdout());
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} sweeps  {msg}  {elapsed}") {
@@ -67,7 +67,8 @@ impl Progress {
         let change = sweep.fit_change.map_or(String::new(), |c| format!("  change {c:+.1e}"));
         match self {
             Self::Silent => {}
-            Self::Lines => out.line(format_args!("sweep {:>4}  fit {:.8}{change}", sweep.number, sweep.fit)),
+            Self::Lines(every) if !sweep.number.is_multiple_of(*every) => {}
+            Self::Lines(_) => out.line(format_args!("sweep {:>4}  fit {:.8}{change}", sweep.number, sweep.fit)),
             Self::Bar(bar) => {
                 bar.set_message(format!("fit {:.8}{change}", sweep.fit));
                 bar.set_position(sweep.number as u64);

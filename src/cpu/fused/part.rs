@@ -1,0 +1,410 @@
+//! One part of the work: blocks of KR are made, and the rows of X that the part has are multiplied by each.
+
+use super::tile::{along_k, along_rows, none};
+use crate::MAX_ORDER;
+use crate::cpu::job::Job;
+use crate::cpu::simd::{Element, lanes};
+use crate::plan::{Cut, Side, Walk};
+use bytemuck::{Pod, Zeroable};
+use pulp::{Simd, WithSimd};
+use std::ops::Range;
+
+/// Most rows of a tile.
+const ROWS: usize = 8;
+
+/// Memory that is aligned for any vector.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Line([u8; 64]);
+
+/// What a thread needs beside the operands; kept from part to part.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    kr: Vec<Line>,
+    /// The product of the factor rows that stay the same along a run.
+    outer: Vec<Line>,
+}
+
+/// A part: adds to `g`, whose first row is the result's row `first_row`.
+pub(super) struct Part<'a, T> {
+    pub job: &'a Job<'a, T>,
+    pub walk: &'a Walk,
+    pub part: usize,
+    pub g: &'a mut [T],
+    pub first_row: usize,
+    pub scratch: &'a mut Scratch,
+}
+
+impl<T: Element> WithSimd for Part<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // As many rows and vectors as there are registers for, with some left for X and KR.
+        match S::REGISTER_COUNT {
+            32.. => self.run::<S, 8, 4, 3>(s),
+            16.. => self.run::<S, 6, 3, 2>(s),
+            _ => self.run::<S, 2, 2, 1>(s),
+        }
+    }
+}
+
+/// Where the sums of a tile's rows go: for every row the position of its row in `g`, then, for every weight mode, that of
+/// its factor row.
+type Places = [[usize; ROWS]; MAX_ORDER];
+
+/// The rows of the matrix in order, and where each belongs.
+struct Rows<'a> {
+    dims: &'a [usize],
+    /// The result's mode among them.
+    mode: usize,
+    index: [usize; MAX_ORDER],
+    rank: usize,
+    first_row: usize,
+}
+
+impl Rows<'_> {
+    fn seek(&mut self, row: usize) {
+        let mut rest = row;
+        for (i, &d) in self.index[..self.dims.len()].iter_mut().zip(self.dims).rev() {
+            *i = rest % d;
+            rest /= d;
+        }
+    }
+
+    /// The next rows' places.
+    fn next(&mut self, places: &mut Places, rows: Range<usize>) {
+        for row in rows {
+            places[0][row] = (self.index[self.mode] - self.first_row) * self.rank;
+            let mut weight = 0;
+            for (m, &i) in self.index[..self.dims.len()].iter().enumerate() {
+                if m != self.mode {
+                    weight += 1;
+                    places[weight][row] = i * self.rank;
+                }
+            }
+            for (i, &d) in self.index[..self.dims.len()].iter_mut().zip(self.dims).rev() {
+                *i += 1;
+                if *i < d {
+                    break;
+                }
+                *i = 0;
+            }
+        }
+    }
+}
+
+/// A block of KR that has been made, and what it is multiplied with.
+#[derive(Clone)]
+struct Block {
+    /// Ranks.
+    columns: Range<usize>,
+    /// Runs, and entries of each.
+    runs: Range<usize>,
+    entries: Range<usize>,
+}
+
+impl Block {
+    fn len(&self) -> usize {
+        self.runs.len() * self.entries.len()
+    }
+}
+
+/// Vectors in groups of at most `most`, as even as can be.
+fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let count = vectors.div_ceil(most);
+    (0..count).map(move |g| g * vectors / count..(g + 1) * vectors / count)
+}
+
+impl<T: Element> Part<'_, T> {
+    /// M and HALF rows of a tile (2 and 1 where there are fewer), N vectors of ranks. What works on vectors is entered by
+    /// `vectorize`: only in there does the compiler use the instructions of S.
+    fn run<S: Simd, const M: usize, const HALF: usize, const N: usize>(mut self, s: S) {
+        let (walk, job) = (self.walk, self.job);
+        let (runs, entries) = match walk.side {
+            Side::Both => (walk.range(Cut::Sum, walk.runs, self.part), 0..walk.run),
+            _ => (0..1, walk.range(Cut::Sum, walk.run, self.part)),
+        };
+        let before = walk.range(Cut::Before, walk.before, self.part);
+        let rows = walk.range(Cut::Rows, walk.rows, self.part);
+        let after = walk.range(Cut::After, walk.after, self.part);
+        // Rows of the result that are visited again and again should stay in a cache.
+        let resident = if before.len() > 1 { (G_BYTES / (job.rank * size_of::<T>())).max(ROWS) } else { rows.len() };
+        for c in (0..job.rank).step_by(walk.columns) {
+            let columns = c..job.rank.min(c + walk.columns);
+            for l in runs.clone().step_by(walk.steps) {
+                for t in entries.clone().step_by(walk.step) {
+                    let runs = l..runs.end.min(l + walk.steps);
+                    let block = Block { columns: columns.clone(), runs, entries: t..entries.end.min(t + walk.step) };
+                    self.make::<S, N>(s, &block);
+                    for i in rows.clone().step_by(resident.max(1)) {
+                        let rows = i..rows.end.min(i + resident);
+                        self.each_run(&before, &rows, &after, |part, run| {
+                            part.multiply::<S, M, HALF, N>(s, &block, run);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `work` for every range of neighbouring rows.
+    fn each_run(
+        &mut self,
+        before: &Range<usize>,
+        rows: &Range<usize>,
+        after: &Range<usize>,
+        mut work: impl FnMut(&mut Self, Range<usize>),
+    ) {
+        let (all_rows, all_after) = (self.walk.rows, self.walk.after);
+        if after.len() < all_after {
+            for a in before.clone() {
+                for i in rows.clone() {
+                    let first = (a * all_rows + i) * all_after;
+                    work(self, first + after.start..first + after.end);
+                }
+            }
+        } else if rows.len() < all_rows {
+            for a in before.clone() {
+                let first = a * all_rows;
+                work(self, (first + rows.start) * all_after..(first + rows.end) * all_after);
+            }
+        } else {
+            let each = all_rows * all_after;
+            work(self, before.start * each..before.end * each);
+        }
+    }
+
+    /// Makes a block of KR.
+    fn make<S: Simd, const N: usize>(&mut self, s: S, block: &Block) {
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
+        let lines = |vectors: usize| vectors * size_of::<T::V<S>>() / size_of::<Line>() + 1;
+        let grow = |buffer: &mut Vec<Line>, vectors: usize| {
+            if buffer.len() < lines(vectors) {
+                buffer.resize(lines(vectors), Line::zeroed());
+            }
+        };
+        grow(&mut self.scratch.kr, vectors * block.len());
+        grow(&mut self.scratch.outer, vectors);
+        let (walk, job) = (self.walk, self.job);
+        s.vectorize(Make::<T, N> { job, walk, block, kr: &mut self.scratch.kr, outer: &mut self.scratch.outer });
+    }
+
+    /// Multiplies neighbouring rows of X by the block, in tiles.
+    fn multiply<S: Simd, const M: usize, const HALF: usize, const N: usize>(
+        &mut self,
+        s: S,
+        block: &Block,
+        run: Range<usize>,
+    ) {
+        let (walk, job) = (self.walk, self.job);
+        let modes = match walk.side {
+            Side::Right => 0..walk.split,
+            Side::Left => walk.split..job.shape.order(),
+            Side::Both => job.mode..job.mode + 1,
+        };
+        let mut weights = [&[][..]; MAX_ORDER];
+        let count = modes.len() - 1;
+        for (w, m) in weights.iter_mut().zip(modes.clone().filter(|&m| m != job.mode)) {
+            *w = job.factors[m];
+        }
+        let weights = &weights[..count];
+        let mut rows = Rows {
+            dims: &job.shape[modes.clone()],
+            mode: job.mode - modes.start,
+            index: [0; MAX_ORDER],
+            rank: job.rank,
+            first_row: self.first_row,
+        };
+        rows.seek(run.start);
+        let mut at = run.start;
+        let mut places = [[0; ROWS]; MAX_ORDER];
+        while at < run.end {
+            let left = run.end - at;
+            let m = match left {
+                _ if left >= M => M,
+                _ if left > HALF && run.len() >= M => M,
+                _ if left >= HALF => HALF,
+                _ if left > 2 && run.len() >= HALF => HALF,
+                _ if left >= 2 || run.len() >= 2 => 2,
+                _ => 1,
+            };
+            // The last tile starts early enough to be whole; the rows it has in common with the one before are dropped.
+            let first = at.min(run.end.saturating_sub(m).max(run.start));
+            let skip = at - first;
+            rows.next(&mut places, skip..m);
+            if m == M {
+                self.tile::<S, M, N>(s, block, first, skip, &places, weights);
+            } else if m == HALF {
+                self.tile::<S, HALF, N>(s, block, first, skip, &places, weights);
+            } else if m == 2 {
+                self.tile::<S, 2, N>(s, block, first, skip, &places, weights);
+            } else {
+                self.tile::<S, 1, N>(s, block, first, skip, &places, weights);
+            }
+            at = first + m;
+        }
+    }
+
+    /// M rows from `first` on times all vectors of the block.
+    fn tile<S: Simd, const M: usize, const N: usize>(
+        &mut self,
+        s: S,
+        block: &Block,
+        first: usize,
+        skip: usize,
+        places: &Places,
+        weights: &[&[T]],
+    ) {
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
+        for group in groups(vectors, N) {
+            let vector = group.start;
+            let (job, walk, kr) = (self.job, self.walk, &self.scratch.kr[..]);
+            let product = Product { job, walk, block, kr, first, skip, vector, places, weights, g: &mut *self.g };
+            match group.len() {
+                1 => s.vectorize(OfSize::<T, M, 1>(product)),
+                2 => s.vectorize(OfSize::<T, M, 2>(product)),
+                _ => s.vectorize(OfSize::<T, M, 3>(product)),
+            }
+        }
+    }
+}
+
+/// Makes a block of KR, padded with zeros to whole vectors: the vectors of a group of N, entry by entry, then the next
+/// group's.
+struct Make<'a, T, const N: usize> {
+    job: &'a Job<'a, T>,
+    walk: &'a Walk,
+    block: &'a Block,
+    kr: &'a mut [Line],
+    outer: &'a mut [Line],
+}
+
+impl<T: Element, const N: usize> Make<'_, T, N> {
+    /// A vector of a factor's row.
+    #[inline(always)]
+    fn vector<S: Simd>(&self, s: S, m: usize, i: usize, v: usize) -> T::V<S> {
+        let first = self.block.columns.start + v * lanes::<T, S>();
+        let row = &self.job.factors[m][i * self.job.rank..][..self.block.columns.end];
+        T::load(s, &row[first..row.len().min(first + lanes::<T, S>())])
+    }
+}
+
+impl<T: Element, const N: usize> WithSimd for Make<'_, T, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, s: S) {
+        let (walk, job, block) = (self.walk, self.job, self.block);
+        let modes: Vec<usize> = match walk.side {
+            Side::Right => (walk.split..job.shape.order()).collect(),
+            Side::Left => (0..walk.split).collect(),
+            Side::Both => job.others(),
+        };
+        let Some((&last, outer_modes)) = modes.split_last() else { return };
+        let (kr, outer) = (std::mem::take(&mut self.kr), std::mem::take(&mut self.outer));
+        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(kr);
+        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
+        let outer: &mut [T::V<S>] = &mut bytemuck::cast_slice_mut(outer)[..vectors];
+        let run = job.shape[last];
+        for (l, k) in block.runs.clone().enumerate() {
+            let mut at = k * walk.run + block.entries.start;
+            let end = k * walk.run + block.entries.end;
+            let mut row = l * block.entries.len();
+            while at < end {
+                // Within a run of the last mode only its factor row changes.
+                let (first, count) = (at % run, (run - at % run).min(end - at));
+                let mut rest = at / run;
+                for (position, &m) in outer_modes.iter().rev().enumerate() {
+                    let i = rest % job.shape[m];
+                    rest /= job.shape[m];
+                    for (v, product) in outer.iter_mut().enumerate() {
+                        let factor = self.vector(s, m, i, v);
+                        *product = if position == 0 { factor } else { T::times(s, *product, factor) };
+                    }
+                }
+                for group in groups(vectors, N) {
+                    let to = &mut kr[group.start * block.len()..][row * group.len()..][..count * group.len()];
+                    for (i, to) in (first..).zip(to.chunks_exact_mut(group.len())) {
+                        for (to, v) in to.iter_mut().zip(group.clone()) {
+                            let factor = self.vector(s, last, i, v);
+                            *to = if outer_modes.is_empty() { factor } else { T::times(s, outer[v], factor) };
+                        }
+                    }
+                }
+                at += count;
+                row += count;
+            }
+        }
+    }
+}
+
+/// Rows from `first` on times some vectors of the block from `vector` on, added to G but for the first `skip` rows.
+struct Product<'a, T> {
+    job: &'a Job<'a, T>,
+    walk: &'a Walk,
+    block: &'a Block,
+    kr: &'a [Line],
+    first: usize,
+    skip: usize,
+    vector: usize,
+    places: &'a Places,
+    weights: &'a [&'a [T]],
+    g: &'a mut [T],
+}
+
+/// M rows and N vectors.
+struct OfSize<'a, T, const M: usize, const N: usize>(Product<'a, T>);
+
+impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let Product { job, walk, block, kr, first, skip, vector, places, weights, g } = self.0;
+        let kr: &[T::V<S>] = bytemuck::cast_slice(kr);
+        let (kr, _) = kr[vector * block.len()..][..N * block.len()].as_chunks::<N>();
+        let mut sums = none::<T, S, M, N>();
+        if walk.side == Side::Left {
+            let all = walk.before * walk.rows * walk.after;
+            // The same rows' share of the next block where that is contiguous and fits, else the next tile.
+            let bytes = block.entries.len() * all * size_of::<T>();
+            let ahead = if bytes <= Walk::AHEAD_BYTES {
+                (block.entries.len() * (all + first) - first, M)
+            } else {
+                (M.max(size_of::<Line>() / size_of::<T>()), all)
+            };
+            sums = along_rows::<T, S, M, N>(s, sums, &job.x[block.entries.start * all + first..], all, ahead, kr);
+        } else {
+            for (l, kr) in block.runs.clone().zip(kr.chunks_exact(block.entries.len())) {
+                let row = |m: usize| (l * walk.rows + first + m) * walk.run + block.entries.start;
+                let rows = std::array::from_fn(|m| &job.x[row(m)..][..block.entries.len()]);
+                sums = along_k::<T, S, M, N>(s, sums, rows, M * walk.run, kr);
+            }
+        }
+        let lanes = lanes::<T, S>();
+        let start = block.columns.start + vector * lanes;
+        for (row, sums) in sums.iter().enumerate().skip(skip) {
+            for (v, &sum) in sums.iter().enumerate() {
+                let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
+                let g = &mut g[places[0][row]..][columns.clone()];
+                let old = T::load(s, g);
+                let new = match weights {
+                    [] => T::plus(s, old, sum),
+                    [w] => T::fma(s, sum, T::load(s, &w[places[1][row]..][columns]), old),
+                    _ => {
+                        let mut sum = sum;
+                        for (w, places) in weights.iter().zip(&places[1..]) {
+                            sum = T::times(s, sum, T::load(s, &w[places[row]..][columns.clone()]));
+                        }
+                        T::plus(s, old, sum)
+                    }
+                };
+                T::store(s, g, new);
+            }
+        }
+    }
+}
+
+/// Bytes of the result that are worked on while other modes run.
+const G_BYTES: usize = 256 << 10;

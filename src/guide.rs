@@ -1,0 +1,112 @@
+//! Choosing options of CP-ALS: which one for what, with a small program each, and what they are called elsewhere.
+//!
+//! The programs share this tensor: three components, no negative entries, and a little of something else.
+//!
+//! ```
+//! use polyad::{CpAlsOptions, Cpu, cp_als};
+//! # fn tensor() -> ndarray::Array3<f64> { ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| {
+//! #     let bump = |at: usize, i: usize| (-0.5 * (i as f64 - at as f64).powi(2)).exp();
+//! #     (0..3).map(|r| bump(2 * r, i) * bump(5 - 2 * r, j) * bump(r + 1, k)).sum::<f64>() + 1e-3 * ((i * j + k) % 3) as f64
+//! # }) }
+//! let x = tensor();
+//! let plain = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(3))?;
+//! println!("fit {:.4} after {} sweeps ({:?})", plain.fit, plain.sweeps, plain.stop);
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # How many components?
+//!
+//! Fit grows with the rank, so it does not tell. [Core consistency](crate::CpTensor::core_consistency) falls once there are
+//! too many. On the command line: `--rank 1..6`.
+//!
+//! ```
+//! # use polyad::{CpAlsOptions, Cpu, cp_als};
+//! # fn tensor() -> ndarray::Array3<f64> { ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| {
+//! #     let bump = |at: usize, i: usize| (-0.5 * (i as f64 - at as f64).powi(2)).exp();
+//! #     (0..3).map(|r| bump(2 * r, i) * bump(5 - 2 * r, j) * bump(r + 1, k)).sum::<f64>() + 1e-3 * ((i * j + k) % 3) as f64
+//! # }) }
+//! let x = tensor();
+//! for rank in 1..=4 {
+//!     let result = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(rank).max_sweeps(300))?;
+//!     println!("{rank}: fit {:.4}, core consistency {:.1}", result.fit, result.model.core_consistency(x.view())?);
+//! }
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # A better start
+//!
+//! ALS may end in a local optimum. [`starts`](crate::CpAlsOptions::starts) runs several and keeps the best; one pass over X
+//! serves all of them. [`Init::Nvecs`](crate::Init::Nvecs) starts from singular vectors, and
+//! [`Init::Model`](crate::Init::Model) from a model, whose own fit is in
+//! [`initial_fit`](crate::CpAlsResult::initial_fit).
+//!
+//! ```
+//! # use polyad::{CpAlsOptions, Cpu, Init, cp_als};
+//! # let x = ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+//! let best = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(3).starts(5))?;
+//! println!("{:?}: start {} is the best", best.start_fits, best.best_start);
+//!
+//! let init = Init::Model(Box::new(best.model.to_f64()));
+//! let more = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(3).init(init).fit_tolerance(1e-9))?;
+//! assert!((more.initial_fit.unwrap() - best.fit).abs() < 1e-7);
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # What is known beforehand
+//!
+//! Factors that are known are [fixed](crate::CpAlsOptions::fix), those that cannot be negative are
+//! [kept so](crate::CpAlsOptions::nonneg). Both go mode by mode, and together.
+//!
+//! ```
+//! # use polyad::{CpAlsOptions, Cpu, Init, cp_als};
+//! # let x = ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+//! let calibrated = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(2).nonneg(0..3))?.model;
+//! let next_day = x.mapv(|v| 1.1 * v);
+//! let options = CpAlsOptions::new(2).init(Init::Model(Box::new(calibrated.to_f64()))).fix([1, 2]).nonneg([0]);
+//! let model = cp_als(&Cpu::new(), next_day.view(), &options)?.model;
+//! assert_eq!(model.factors()[1], calibrated.factors()[1]);
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # Components that cancel
+//!
+//! A warning "degenerate components" says that two components grow against each other, and that perhaps no best model of
+//! this rank exists. Take a smaller rank, factors without negative entries, or a [`ridge`](crate::CpAlsOptions::ridge),
+//! which bounds the weights; 1e-3 is a gentle one.
+//!
+//! # Long runs
+//!
+//! [`max_seconds`](crate::CpAlsOptions::max_seconds) ends a run in time, a callback ([`cp_als_with`](crate::cp_als_with))
+//! whenever it likes, and a [`checkpoint`](crate::CpAlsOptions::checkpoint) lets it go on later, to the same bits.
+//!
+//! ```
+//! # use polyad::{Checkpoint, CpAlsOptions, Cpu, Every, cp_als};
+//! # let x = ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+//! # let dir = tempfile::tempdir().unwrap();
+//! let checkpoint = Checkpoint::new(dir.path()).every(Every::Seconds(30.0)).resume(true);
+//! let options = CpAlsOptions::new(3).max_seconds(0.01).checkpoint(checkpoint);
+//! let first = cp_als(&Cpu::new(), x.view(), &options)?;
+//! let both = cp_als(&Cpu::new(), x.view(), &options)?;
+//! assert_eq!(first.fits[..], both.fits[..first.sweeps]);
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # Names elsewhere
+//!
+//! | Here (default) | Command line | TensorLy `parafac` | pyttb `cp_als` | Tensor Toolbox `cp_als` |
+//! | --- | --- | --- | --- | --- |
+//! | `max_sweeps` (100) | `--sweeps` | `n_iter_max` (100) | `maxiters` (1000) | `maxiters` (50) |
+//! | `fit_tolerance` (1e-6), change of the fit | `--tol` | `tol` (1e-8), change of the relative error | `stoptol` (1e-4), change of the fit | `tol` (1e-4), change of the fit |
+//! | `init` (`Random`) | `--init`, `--seed` | `init` (`svd`), `random_state` | `init` (`random`) | `init` (`random`) |
+//! | `Init::Nvecs` | `--init nvecs` | `svd` | `nvecs` | `nvecs` |
+//! | `Init::Model` | `--init DIR` | a `CPTensor` | a `ktensor` | a cell array |
+//! | `starts` (1) | `--starts` | call several times | call several times | call several times |
+//! | `fix` (none) | `--fix` | `fixed_modes` | | |
+//! | `nonneg` (none) | `--nonneg` | `non_negative_parafac_hals`, `nn_modes` | | |
+//! | `ridge` (0), relative to unit columns | `--ridge` | `l2_reg` (0) | | |
+//! | callback | `--print-every` (1) | `callback`, `verbose` | `printitn` (1) | `printitn` (1) |
+//! | [`CpTensor::fix_signs`](crate::CpTensor::fix_signs), to be called | | `cp_flip_sign` | `fixsigns` (yes) | `fixsigns` (yes) |
+//! | [`CpTensor::arrange`](crate::CpTensor::arrange), done | | `normalize_factors` (no) | `arrange`, done | `arrange`, done |
+//! | [`CpTensor::score`](crate::CpTensor::score) | `polyad score` | `congruence_coefficient` | `score` | `score` |
+//! | [`CpTensor::to_full`](crate::CpTensor::to_full) | `polyad reconstruct` | `cp_to_tensor` | `full` | `full` |
+//! | [`CpTensor::core_consistency`](crate::CpTensor::core_consistency) | `--rank 1..6` | | | |
