@@ -36,7 +36,7 @@ OTHER_RANKS = [16, 1, 64, 512]
 COLUMNS = ["case", "dtype", "precision", "method", "rank", "mode", "seconds", "error", "extra_bytes"]
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--budget", type=float, default=280.0, help="no row is started after this many seconds")
+parser.add_argument("--budget", type=float, default=280.0, help="no row is started after this many seconds; cases share it equally")
 parser.add_argument("--cases", default="all", help="as the driver's --case, comma-separated")
 parser.add_argument("--ranks", default="", help="comma-separated, or all; default: a choice for each case")
 parser.add_argument("--precisions", default="tf32_off,tf32_on,f64")
@@ -183,12 +183,18 @@ class Bench:
         self.device = torch.device("cpu" if args.cpu_dry_run else "cuda")
         self.cuda = not args.cpu_dry_run
         self.skipped = 0
+        self.deadline = args.budget
         self.file = open(args.csv, "w", newline="", encoding="utf-8")
         self.csv = csv.writer(self.file)
         self.csv.writerow(COLUMNS)
 
     def time_left(self):
-        return self.args.budget - (time.monotonic() - START)
+        return self.deadline - (time.monotonic() - START)
+
+    def share(self, parts):
+        """Gives the part at hand an equal share of the time left to it and the parts behind it."""
+        now = time.monotonic() - START
+        self.deadline = now + (self.args.budget - now) / parts
 
     def once(self, call, repeats):
         """Seconds of that many calls, back to back."""
@@ -296,28 +302,28 @@ def main():
     print("# case, precision, method, R, mode, time, error (of a sweep: its fit), extra bytes")
     cases, methods = listed(args.cases, CASES), listed(args.methods, list(METHODS))
     compiled, als_cases = listed(args.compiled, CUBE_RANKS, int), listed(args.als_cases, CASES)
-    for stage in ("mttkrp", "compiled"):
-        for precision in listed(args.precisions, ["tf32_off", "tf32_on", "f64"]):
-            for case in cases:
-                cube = case == "cube1024"
-                if bench.time_left() <= 0 or (stage == "compiled" and not (cube and compiled)):
-                    continue
-                torch.manual_seed(0)
-                dims = dims_of(case)
-                if args.cpu_dry_run:
-                    dims = [min(dim, 24 // len(dims) + 3) for dim in dims]
-                x = noise(dims, torch.float64 if precision == "f64" else torch.float32, bench.device)
-                if stage == "compiled":
-                    for rank in compiled:
-                        bench.mttkrps(case, x, precision, rank, ["compiled"])
-                    continue
-                if case in als_cases:
-                    for rank in listed(args.als, [64, 512], int):
-                        bench.sweeps(case, x, precision, rank)
-                chosen = CUBE_RANKS if cube else OTHER_RANKS
-                for rank in listed(args.ranks, RANKS, int) if args.ranks else chosen:
-                    bench.mttkrps(case, x, precision, rank, methods)
-                del x
+    precisions = listed(args.precisions, ["tf32_off", "tf32_on", "f64"])
+    parts = [("mttkrp", precision, case) for precision in precisions for case in cases]
+    if compiled and "cube1024" in cases:
+        parts += [("compiled", precision, "cube1024") for precision in precisions]
+    for index, (stage, precision, case) in enumerate(parts):
+        bench.share(len(parts) - index)
+        torch.manual_seed(0)
+        dims = dims_of(case)
+        if args.cpu_dry_run:
+            dims = [min(dim, 24 // len(dims) + 3) for dim in dims]
+        x = noise(dims, torch.float64 if precision == "f64" else torch.float32, bench.device)
+        if stage == "compiled":
+            for rank in compiled:
+                bench.mttkrps(case, x, precision, rank, ["compiled"])
+            continue
+        if case in als_cases:
+            for rank in listed(args.als, [64, 512], int):
+                bench.sweeps(case, x, precision, rank)
+        chosen = CUBE_RANKS if case == "cube1024" else OTHER_RANKS
+        for rank in listed(args.ranks, RANKS, int) if args.ranks else chosen:
+            bench.mttkrps(case, x, precision, rank, methods)
+        del x
     print(f"# {time.monotonic() - START:.0f} s; {bench.skipped} rows skipped because time was up")
 
 

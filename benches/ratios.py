@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares one run of the driver with one run of the PyTorch peers on the same machine.
 
-  python3 ratios.py polyad.csv peers.csv [--method fused] [--check]
+  python3 ratios.py polyad.csv [peers.csv] [--method fused] [--check]
 
-For each case, rank and precision: milliseconds, mean over the modes, of ours, of the fastest peer of each mode, and of
-the fastest single peer; ours over both; and the worst single mode against that mode's fastest peer. Precisions meet as
-float32 with tf32_off, fast with tf32_on, f64 with f64. Targets are held against the fastest peer of each mode, the
-stricter of the two. A row with fewer modes than the case has says so and is held against no target of a mean.
+First which of the named cases and ranks were not measured. Then, for each case, rank and precision: milliseconds, mean
+over the modes, of ours, of the fastest peer of each mode, and of the fastest single peer; ours over both; and the worst
+single mode against that mode's fastest peer. Precisions meet as float32 with tf32_off, fast with tf32_on, f64 with f64.
+Targets are held against the fastest peer of each mode, the stricter of the two. A row with fewer modes than the case has
+says so and is held against no target of a mean.
 """
 
 import argparse
@@ -17,6 +18,9 @@ from statistics import mean
 
 PRECISIONS = {"float32": "tf32_off", "fast": "tf32_on", "f64": "f64"}
 PREFERRED = ["fused", "auto"]
+# The driver's --case all and --ranks all.
+CASES = ["cube1024", "160^4", "401x201x5x501", "60^5", "48x4800x4800", "2000x50x50"]
+RANKS = [1, 4, 8, 10, 16, 32, 50, 64, 128, 200, 256, 512, 1024, 2000]
 EVERY_MODE = 1.05
 LARGEST_ERROR = 5e-6
 
@@ -228,14 +232,31 @@ def compare_own(ours, asked):
             print(f"{key[0]:>14} {key[1]:>9} {key[2]:>5} {chosen:>8} against " + ", ".join(parts))
 
 
+def missing(ours):
+    """Which of the named cases and ranks have no row: what time or memory did not allow."""
+    measured = defaultdict(set)
+    for case, precision, rank in ours:
+        measured[precision, case].add(rank)
+    for precision, case in sorted(measured):
+        ranks = [rank for rank in RANKS if rank not in measured[precision, case]]
+        if ranks and case in CASES:
+            print(f"no rows of {case}, {precision}, at R = {', '.join(map(str, ranks))}")
+    for precision in sorted({precision for precision, _ in measured}):
+        cases = [case for case in CASES if (precision, case) not in measured]
+        if cases:
+            print(f"no rows of {', '.join(cases)}, {precision}")
+    print()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("driver", help="CSV of the driver")
-    parser.add_argument("peers", help="CSV of peers_gpu.py")
+    parser.add_argument("peers", nargs="?", help="CSV of peers_gpu.py; without it ours are compared among themselves")
     parser.add_argument("--method", help="which of our methods is compared (default: fused, else auto, else the fastest)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     args = parser.parse_args()
-    ours, peers, verdicts = by_mode(read(args.driver)), by_mode(read(args.peers)), Verdicts()
+    ours, peers, verdicts = by_mode(read(args.driver)), by_mode(read(args.peers) if args.peers else []), Verdicts()
+    missing(ours)
     compare(ours, peers, args.method, verdicts)
     print()
     compare_sweeps(ours, peers, verdicts)

@@ -1,26 +1,43 @@
 #!/usr/bin/env bash
 # The driver and the PyTorch peers in one go on one GPU, then their ratios. Everything is written into $OUT.
 #
-#   OUT=results bash benches/run_gpu.sh DRIVER BUDGET_SECONDS
+#   OUT=results bash benches/run_gpu.sh DRIVER --budget SECONDS [--case all|LIST] [--ranks all|LIST]
 #
 # DRIVER is the executable that `cargo bench --bench mttkrp --no-run` names. Of the budget the driver's f32 run gets
-# 35 %, CP-ALS 5 %, its f64 run 10 % and the peers 50 %; what is not reached in time is skipped and counted.
-# To change what is run: CASES, RANKS, METHODS, PRECISIONS (float32 fast), WARM_UP (seconds), PYTHON; ALS (ranks; empty
+# 35 %, CP-ALS 5 %, its f64 run 10 % and the peers 50 %; within a run every case gets an equal share, and what is not
+# reached in time is skipped and counted. Without --case and --ranks: all cases, at eight ranks.
+# To change what is run: METHODS, PRECISIONS (float32 fast), WARM_UP and ROW_SECONDS (of each row), PYTHON; ALS (ranks; empty
 # for none) and ALS_CASE (the first case), F64_RANKS (on the first case; empty for none). SLOW="slice,tile:8,gemm" adds
-# those methods on ALS_CASE at SLOW_RANKS (16,64), with what is left of the budget.
+# those methods on SLOW_CASE (ALS_CASE; all for every case) at SLOW_RANKS (16,64), with what is left of the budget.
+# DEVICE (gpu) is the driver's --device; PEERS is what peers_gpu.py gets beside its cases (--cpu-dry-run, to try the
+# scripts), or none to leave it out.
 set -euo pipefail
-driver=${1:?usage: run_gpu.sh DRIVER BUDGET_SECONDS}
-budget=${2:?usage: run_gpu.sh DRIVER BUDGET_SECONDS}
+usage="usage: run_gpu.sh DRIVER --budget SECONDS [--case all|LIST] [--ranks all|LIST]"
+driver=${1:?$usage}
+shift
+cases=all ranks=1,8,16,32,64,256,512,2000 budget=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --case) cases=${2:?$usage} ;;
+    --ranks) ranks=${2:?$usage} ;;
+    --budget) budget=${2:?$usage} ;;
+    *) echo "$usage" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+: "${budget:?$usage}"
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-.}
 mkdir -p "$out"
-cases=${CASES:-cube1024,160^4,60^5,401x201x5x501,48x4800x4800,2000x50x50}
-ranks=${RANKS:-1,8,16,32,64,256,512,2000}
 methods=${METHODS:-auto}
 als=${ALS-64,512}
-als_case=${ALS_CASE:-${cases%%,*}}
+first_case=${cases%%,*}
+[ "$first_case" != all ] || first_case=cube1024
+als_case=${ALS_CASE:-$first_case}
 python=${PYTHON:-python3}
-common=(--device gpu --warm-up "${WARM_UP:-0.3}" --seconds 0.2 --csv "$out/polyad.csv")
+common=(
+  --device "${DEVICE:-gpu}" --warm-up "${WARM_UP:-0.3}" --seconds "${ROW_SECONDS:-0.2}" --csv "$out/polyad.csv"
+)
 rm -f "$out/polyad.csv" "$out/peers.csv"
 start=$SECONDS
 share() { echo $((budget * $1 / 100)); }
@@ -44,14 +61,21 @@ if [ -n "$als" ]; then
 fi
 f64_ranks=${F64_RANKS-1,8,16,64,512}
 if [ -n "$f64_ranks" ]; then
-  part polyad-f64 "$driver" --case "${cases%%,*}" --ranks "$f64_ranks" --methods "$methods" --dtype f64 \
+  part polyad-f64 "$driver" --case "$first_case" --ranks "$f64_ranks" --methods "$methods" --dtype f64 \
     --budget "$(share 10)" "${common[@]}"
 fi
-part peers "$python" -u "$here/peers_gpu.py" --budget "$(share 50)" --cases "$cases" --ranks "$ranks" \
-  --precisions "tf32_off,tf32_on${f64_ranks:+,f64}" --als "$als" --als-cases "$als_case" --warm-up "${WARM_UP:-0.3}" --csv "$out/peers.csv"
+read -ra peers <<<"${PEERS:-}"
+if [ "${PEERS:-}" != none ]; then
+  part peers "$python" -u "$here/peers_gpu.py" --budget "$(share 50)" --cases "$cases" --ranks "$ranks" \
+    --precisions "tf32_off,tf32_on${f64_ranks:+,f64}" --als "$als" --als-cases "$als_case" --warm-up "${WARM_UP:-0.3}" --seconds "${ROW_SECONDS:-0.2}" \
+    --csv "$out/peers.csv" ${peers[@]+"${peers[@]}"}
+fi
 left=$((budget - (SECONDS - start)))
 if [ -n "${SLOW:-}" ] && [ "$left" -gt 10 ]; then
-  part polyad-slow "$driver" --case "$als_case" --ranks "${SLOW_RANKS:-16,64}" --methods "$SLOW" --budget "$left" "${common[@]}"
+  part polyad-slow "$driver" --case "${SLOW_CASE:-$als_case}" --ranks "${SLOW_RANKS:-16,64}" --methods "$methods,$SLOW" \
+    --budget "$left" "${common[@]}"
 fi
-part ratios "$python" "$here/ratios.py" "$out/polyad.csv" "$out/peers.csv"
+csvs=("$out/polyad.csv")
+[ ! -s "$out/peers.csv" ] || csvs+=("$out/peers.csv")
+part ratios "$python" "$here/ratios.py" "${csvs[@]}"
 exit "$failed"

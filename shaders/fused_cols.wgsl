@@ -1,10 +1,10 @@
 //! fused_cols - register tiles, last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols
+//! With       fused_params, fused_group, fused_place, fused_next, fused_operand, fused_load_cols, fused_store or fused_add
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, TM, TN tile of an invocation, VEC 4 or 1 entries of X a load; BM / TM * BN / TN invocations
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
-//! Order      one chain over the piece in each invocation: repeatable
+//! Order      one chain over the piece in each invocation; pieces as fused_store or fused_add have it
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
@@ -24,23 +24,12 @@ const WN: u32 = BN / TN;
 const WG: u32 = WM * WN;
 const TN4: u32 = TN / 4u;
 
-@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
-
 var<workgroup> xs: array<Vec, BK * BM / 4u>; // (BK, BM / 4), four rows in a vec4
 var<workgroup> bs: array<Vec, BK * BN / 4u>; // (BK, BN / 4)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    // Column tiles are neighbours: they read the same X at about the same time.
-    let id = wg.y * p.grid_x + wg.x;
-    let n_tiles = p.partial_stride4 * 4u / BN;
-    if id >= n_tiles * p.m_tiles * p.pieces {
-        return;
-    }
-    let n_tile = id % n_tiles;
-    let m_tile = (id / n_tiles) % p.m_tiles;
-    let piece = id / n_tiles / p.m_tiles;
-    let c0 = p.column0 / 4u + n_tile * (BN / 4u);
+    // @insert fused_group
     let tx = li % WN;
     let ty = li / WN;
     var acc: array<array<Vec, TN4>, TM>;
@@ -92,9 +81,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         workgroupBarrier();
     }
     for (var i = 0u; i < TM; i++) { // @unroll
-        let row = piece * p.partial_rows + m_tile * BM + (ty + (i / 4u) * WM) * 4u + i % 4u;
+        let row = m_tile * BM + (ty + (i / 4u) * WM) * 4u + i % 4u;
         for (var j = 0u; j < TN4; j++) { // @unroll
-            partial[row * p.partial_stride4 + n_tile * (BN / 4u) + tx + j * WN] = acc[i][j];
+            put(piece, row, n_tile * (BN / 4u) + tx + j * WN, acc[i][j]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! fused_coop8_cols - f32 matrix units (8x8x8, as Metal has them), last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, ..; stride4] | 4 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]
-//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols
+//! With       fused_params, fused_group, fused_place, fused_next, fused_operand, fused_load_cols
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, VEC 4 or 1 entries of X a load
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      eight k at a time in the matrix unit, a chain over the piece: repeatable
@@ -36,16 +36,7 @@ var<workgroup> bs: array<f32, BK * PB>; // (BK, PB)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    // Column tiles are neighbours: they read the same X at about the same time.
-    let id = wg.y * p.grid_x + wg.x;
-    let n_tiles = p.partial_stride4 * 4u / BN;
-    if id >= n_tiles * p.m_tiles * p.pieces {
-        return;
-    }
-    let n_tile = id % n_tiles;
-    let m_tile = (id / n_tiles) % p.m_tiles;
-    let piece = id / n_tiles / p.m_tiles;
-    let c0 = p.column0 / 4u + n_tile * (BN / 4u);
+    // @insert fused_group
     let wm = (li / LANES) / SN;
     let wn = (li / LANES) % SN;
     // Zeros are loaded: what an empty fragment holds is not said by every language this becomes.

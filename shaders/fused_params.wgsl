@@ -33,6 +33,10 @@ struct FusedParams {
     run_stride: u32,
     turn_runs: u32,
     turn_stride: u32,
+    g_row0: u32,
+    weights_row: u32,
+    pad0: u32,
+    pad1: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
 }

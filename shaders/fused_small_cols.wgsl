@@ -1,10 +1,10 @@
 //! fused_small_cols - small ranks, last mode: memory-bound, X goes straight to registers, neighbours along the mode itself.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_load_cols, fused_store or fused_add
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, LX invocations along the mode, LK along k, RV vec4s of ranks of every invocation, BK rows of the Khatri-Rao product staged at a time, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of 4 LX, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
-//! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain: repeatable
+//! Order      each invocation sums every LK-th k of its piece, then LK invocations in a chain; pieces as fused_store or fused_add have it
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
@@ -19,8 +19,6 @@ const RV: u32 = 1u; // @spec
 const BK: u32 = 64u; // @spec
 const VEC: u32 = 4u; // @spec
 const WG: u32 = LX * LK;
-
-@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 var<workgroup> bs: array<Vec, BK * RV>; // (BK, RV)
 var<workgroup> sums: array<Vec, WG>; // (LK, LX)
@@ -76,7 +74,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             for (var l = 1u; l < LK; l++) {
                 sum += sums[l * LX + li];
             }
-            partial[(piece * p.partial_rows + row + o / RV) * p.partial_stride4 + wg.z * RV + o % RV] = sum;
+            put(piece, row + o / RV, wg.z * RV + o % RV, sum);
         }
         workgroupBarrier();
     }

@@ -1,10 +1,10 @@
 //! fused_small_rows - small ranks, every mode but the last: memory-bound, X goes straight to registers.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_next, fused_operand, fused_start
+//! With       fused_params, fused_place, fused_next, fused_operand, fused_start, fused_store or fused_add
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, KL invocations along k, ML along the mode, TM rows and RV vec4s of ranks of every invocation, VEC 4 or 1 entries of X a load
 //! Grid       (row tiles of ML TM, fastest, times pieces, folded over y, column blocks of 4 RV)          src/plan/fused.rs
-//! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain: repeatable
+//! Order      each invocation sums its 4 of every 4 KL k of the piece, then KL invocations in a chain; pieces as fused_store or fused_add have it
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II a block at a time
 alias Real = f32; // @spec f32|f64
@@ -23,8 +23,6 @@ const BK: u32 = 4u * KL;
 // Rows of bs are shifted against each other, so that neighbours in k and in r lie in different banks.
 const PE: u32 = KL + 1u;
 const PV: u32 = 4u * PE;
-
-@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 var<workgroup> bs: array<Vec, RV * PV>; // (RV, 4, KL + 1): the e-th k of every invocation side by side
 var<workgroup> sums: array<Vec, WG>; // (ML, KL)
@@ -107,7 +105,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             for (var l = 1u; l < KL; l++) {
                 sum += sums[li + l];
             }
-            partial[(piece * p.partial_rows + row0 + o / RV) * p.partial_stride4 + wg.z * RV + o % RV] = sum;
+            put(piece, row0 + o / RV, wg.z * RV + o % RV, sum);
         }
         workgroupBarrier();
     }

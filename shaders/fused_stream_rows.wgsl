@@ -1,10 +1,10 @@
 //! fused_stream_rows - ranks up to 4, every mode but the last, whole vec4s: X is read once at the speed of memory, nothing is staged.
 //! Computes   partial[piece, i, r] = sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 Stored [entries / 4] | 2 x1 read Stored, the same buffer | 3 factors read vec4 Stored [rows of all modes, ..; stride4] | 4 partial read_write vec4 Real [pieces, partial_rows, partial_stride4]
-//! With       fused_params, fused_place, fused_next, fused_start
+//! With       fused_params, fused_place, fused_next, fused_start, fused_store or fused_add
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, WG invocations along k, TM rows of every invocation; the last other dim is a multiple of 4
 //! Grid       (row tiles of TM, fastest, times pieces, folded over y, column blocks of 4)          src/plan/fused.rs
-//! Order      each invocation sums its 4 of every 4 WG k of the piece, then 4 groups of 32, then a chain of 32: repeatable
+//! Order      each invocation sums its 4 of every 4 WG k of the piece, then 4 groups of 32, then a chain of 32; pieces as fused_store or fused_add have it
 //! Twin       -
 //! Reference  matrix-free by forming the Khatri-Rao operand of the product in arXiv 2510.14891 sec. II where it is used
 alias Real = f32; // @spec f32|f64
@@ -17,8 +17,6 @@ const WG: u32 = 128u; // @spec
 const TM: u32 = 8u; // @spec
 const BK: u32 = 4u * WG;
 const LAST: u32 = max(ORDER, 2u) - 2u; // slot of the last other mode
-
-@group(0) @binding(4) var<storage, read_write> partial: array<Vec>;
 
 var<workgroup> sums: array<Vec, WG>;
 
@@ -103,7 +101,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
             for (var lane = 1u; lane < min(WG, 32u); lane++) {
                 sum += sums[lane];
             }
-            partial[(piece * p.partial_rows + row0 + m) * p.partial_stride4 + wg.z] = sum;
+            put(piece, row0 + m, wg.z, sum);
         }
         workgroupBarrier();
     }

@@ -10,6 +10,7 @@ alias Real = f32; // @spec f32|f64
 const ORDER: u32 = 3u; // @spec
 const F: u32 = 16u; // @spec
 const WG: u32 = 128u; // @spec
+const G_BINDING: u32 = 3u; // of the atomic file
 
 struct EntryParams {
     mode: u32,

@@ -13,6 +13,7 @@ const LANES: u32 = 8u; // @spec
 const TAU: u32 = 8u; // @spec
 const WG: u32 = F * LANES;
 const SLOTS: u32 = max(ORDER - 1u, 1u);
+const G_BINDING: u32 = 3u; // of the atomic file
 
 struct EntryParams {
     mode: u32,

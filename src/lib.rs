@@ -89,7 +89,8 @@ pub use device::{Device, DeviceFactors, DeviceTensor};
 pub use error::{Error, Result};
 #[cfg(feature = "gpu")]
 pub use gpu::{
-    AdapterSummary, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor, TuneOptions, TuneReport, TunedRegime,
+    AdapterSummary, DeviceMemory, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor, TuneOptions,
+    TuneReport, TunedRegime,
 };
 pub use plan::{Method, MttkrpPlan, PlanOptions, Precision, Tree};
 pub use real::{Dtype, Real};

@@ -4,13 +4,10 @@ mod common;
 
 use approx::assert_abs_diff_eq;
 use common::Numbers;
-use ndarray::{
-    Array1, Array2, Array3, ArrayD, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension, IxDyn, array,
-};
-use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Precision};
-use polyad::{
-    Backend, CpAlsOptions, CpAlsResult, CpTensor, Cpu, Error, Init, MttkrpTime, Real, Stop, cp_als, cp_als_with,
-};
+use common::wrapped::Wrapped;
+use ndarray::{Array1, Array2, Array3, ArrayD, Axis, IxDyn, array};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions, Precision};
+use polyad::{CpAlsOptions, CpAlsResult, CpTensor, Cpu, Error, Init, MttkrpTime, Real, Stop, cp_als, cp_als_with};
 use std::ops::ControlFlow;
 
 /// Every entry by the definition of a CP model.
@@ -317,59 +314,14 @@ fn precision_changes_nothing_on_the_cpu() {
     assert_eq!(fits(Precision::Float32), fits(Precision::Fast));
 }
 
-/// The CPU, as a device that has to use its fallback for every mode from 1 on.
-struct FallsBack(Cpu);
-
-impl Backend for FallsBack {
-    type Tensor<'a, T: Real> = <Cpu as Backend>::Tensor<'a, T>;
-    type Factors<T: Real> = <Cpu as Backend>::Factors<T>;
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn caps(&self) -> &DeviceCaps {
-        self.0.caps()
-    }
-
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> polyad::Result<Self::Tensor<'a, T>> {
-        self.0.upload_tensor(x)
-    }
-
-    fn upload_factors<T: Real>(
-        &self,
-        weights: Option<ArrayView1<'_, T>>,
-        factors: &[ArrayView2<'_, T>],
-    ) -> polyad::Result<Self::Factors<T>> {
-        self.0.upload_factors(weights, factors)
-    }
-
-    fn set_factor<T: Real>(
-        &self,
-        u: &mut Self::Factors<T>,
-        mode: usize,
-        factor: ArrayView2<'_, T>,
-    ) -> polyad::Result<()> {
-        self.0.set_factor(u, mode, factor)
-    }
-
-    fn mttkrp_into<T: Real>(
-        &self,
-        plan: &MttkrpPlan,
-        x: &Self::Tensor<'_, T>,
-        u: &Self::Factors<T>,
-        g: ArrayViewMut2<'_, T>,
-    ) -> polyad::Result<MttkrpTime> {
-        let time = self.0.mttkrp_into(plan, x, u, g)?;
-        Ok(MttkrpTime { fallback: plan.mode() > 0, ..time })
-    }
-}
-
 #[test]
 fn a_fallback_is_one_warning() {
     let x = full(&random_model(&[5, 4, 3], 2, 1));
     let options = CpAlsOptions::new(2).max_sweeps(3).fit_tolerance(0.0);
-    let result = cp_als(&FallsBack(Cpu::new()), x.view(), &options).unwrap();
+    // The CPU, as a device that has to use its fallback for every mode from 1 on.
+    let cpu = Cpu::new();
+    let falls_back = Wrapped(&cpu, |plan: &MttkrpPlan, time| MttkrpTime { fallback: plan.mode() > 0, ..time });
+    let result = cp_als(&falls_back, x.view(), &options).unwrap();
     let expected = "the range of the numbers is too wide for f16 matrix units in mode 1: the f32 kernels were used";
     assert_eq!((result.sweeps, result.warnings), (3, vec![expected.to_string()]));
     assert!(run(&x, &options).warnings.is_empty());

@@ -4,9 +4,10 @@ mod common;
 
 use common::Numbers;
 use common::devices::{everywhere, true_fit};
-use ndarray::{Array2, ArrayD, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Dimension};
-use polyad::plan::{DeviceCaps, MttkrpPlan};
-use polyad::{Backend, CpAlsOptions, Cpu, Device, Dtype, Error, Init, MttkrpTime, Real, cp_als};
+use common::wrapped::Wrapped;
+use ndarray::{Array2, ArrayD};
+use polyad::plan::MttkrpPlan;
+use polyad::{Backend, CpAlsOptions, Cpu, Device, Dtype, Error, Init, Real, cp_als};
 use std::cell::Cell;
 
 fn batches<T: Real>(device: &Device) {
@@ -53,62 +54,18 @@ fn starts_in_a_batch_are_what_they_are_alone() {
     everywhere(batches::<f32>, batches::<f64>);
 }
 
-/// Counts the MTTKRPs.
-struct Counting(Cpu, Cell<usize>);
-
-impl Backend for Counting {
-    type Tensor<'a, T: Real> = <Cpu as Backend>::Tensor<'a, T>;
-    type Factors<T: Real> = <Cpu as Backend>::Factors<T>;
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn caps(&self) -> &DeviceCaps {
-        self.0.caps()
-    }
-
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> polyad::Result<Self::Tensor<'a, T>> {
-        self.0.upload_tensor(x)
-    }
-
-    fn upload_factors<T: Real>(
-        &self,
-        weights: Option<ArrayView1<'_, T>>,
-        factors: &[ArrayView2<'_, T>],
-    ) -> polyad::Result<Self::Factors<T>> {
-        self.0.upload_factors(weights, factors)
-    }
-
-    fn set_factor<T: Real>(
-        &self,
-        u: &mut Self::Factors<T>,
-        mode: usize,
-        factor: ArrayView2<'_, T>,
-    ) -> polyad::Result<()> {
-        self.0.set_factor(u, mode, factor)
-    }
-
-    fn mttkrp_into<T: Real>(
-        &self,
-        plan: &MttkrpPlan,
-        x: &Self::Tensor<'_, T>,
-        u: &Self::Factors<T>,
-        g: ArrayViewMut2<'_, T>,
-    ) -> polyad::Result<MttkrpTime> {
-        self.1.set(self.1.get() + 1);
-        self.0.mttkrp_into(plan, x, u, g)
-    }
-}
-
 #[test]
 fn x_is_read_once_for_all_starts() {
     let x: ArrayD<f64> = Numbers::new(3).tensor(&[6, 5, 4]);
     let model = cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(2)).unwrap().model;
     let count = |options: CpAlsOptions| {
-        let device = Counting(Cpu::new(), Cell::new(0));
-        let result = cp_als(&device, x.view(), &options.max_sweeps(5).fit_tolerance(0.0)).unwrap();
-        (result.sweeps, device.1.get())
+        let (cpu, mttkrps) = (Cpu::new(), Cell::new(0));
+        let counting = Wrapped(&cpu, |_: &MttkrpPlan, time| {
+            mttkrps.set(mttkrps.get() + 1);
+            time
+        });
+        let result = cp_als(&counting, x.view(), &options.max_sweeps(5).fit_tolerance(0.0)).unwrap();
+        (result.sweeps, mttkrps.get())
     };
     assert_eq!(count(CpAlsOptions::new(2)), (5, 15));
     assert_eq!(count(CpAlsOptions::new(2).starts(7)), (5, 15));

@@ -7,11 +7,11 @@ mod common {
     pub mod compare;
 }
 
-use common::adapter::{gpu, gpu_with_binding, minimal_gpu};
+use common::adapter::{adapter, device_with, gpu, gpu_with_binding, minimal_gpu, or_skip};
 use common::compare::known::known_values;
 use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2, ShapeBuilder, s};
-use polyad::plan::{Method, MttkrpPlan, PlanOptions};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions, Reduction};
 use polyad::{Backend, Dtype, Gpu, Real, wgpu};
 
 /// Runs one MTTKRP and returns the result and its plan's chain.
@@ -140,6 +140,40 @@ fn every_method_is_within_its_bound_in_f64() {
     check.done("f64");
 }
 
+/// FUSED whose pieces add to the result: by f32 atomics where there are any, by compare-exchange in f32 and in f64; over
+/// register tiles and kernels for small ranks, several pieces, several slabs, ranks and rows that no tile divides.
+#[test]
+fn atomics_are_within_the_bound() {
+    let options = [PlanOptions::default().method(Method::Fused).reduction(Reduction::Atomics)];
+    let adding = |gpu: &Gpu, dims: &[usize], mode: usize, rank: usize| {
+        let plan = MttkrpPlan::new(dims, mode, rank, &options[0], gpu.caps()).unwrap();
+        assert!(plan.reason().contains("added atomically") && plan.total_scratch_bytes() == 0, "{plan}");
+        assert!(plan.dispatches().iter().all(|d| d.spec.shader != "reduce_partials" && d.spec.atomic.is_some()));
+        plan
+    };
+    for (gpu, what) in [(gpu(), "adapter's own"), (minimal_gpu(wgpu::Features::empty()), "compare-exchange")] {
+        let Some(gpu) = gpu else { return };
+        let mut check = Check::new(&gpu);
+        for dims in [&[7][..], &[4, 5, 8], &[65, 3, 17], &[3, 1, 5, 4]] {
+            check.problem::<f32>(dims, 3, &options);
+        }
+        check.problem::<f32>(&[40, 30, 20], 17, &options);
+        check.problem::<f32>(&[66, 65, 3], 65, &options);
+        assert_eq!(adding(&gpu, &[40, 30, 20], 0, 17).dispatches().len(), 1);
+        check.done(&format!("atomics, {what}"));
+    }
+    let Some(gpu) = gpu_with_binding(64 << 10) else { return };
+    let plan = adding(&gpu, &[2, 200, 200], 1, 7);
+    assert!(plan.slabs().len() > 1 && plan.dispatches().len() > 1);
+    let mut check = Check::new(&gpu);
+    check.problem::<f32>(&[2, 200, 200], 7, &options);
+    if gpu.caps().u64_atomics {
+        check.problem::<f64>(&[5, 40, 12], 6, &options);
+        check.problem::<f64>(&[30, 20, 12], 33, &options);
+    }
+    check.done("atomics, slabs and f64");
+}
+
 #[test]
 fn known_values_of_every_method() {
     let Some(gpu) = gpu() else { return };
@@ -165,6 +199,70 @@ fn the_smallest_device_agrees() {
     assert!(error.to_string().contains("SHADER_F64"), "{error}");
 }
 
+/// Devices with fewer limits and features than the adapter has: WebGPU's defaults and nothing, each limit alone, and
+/// each feature missing alone. Everything that plans pick there keeps the bound.
+#[test]
+fn every_profile_of_a_device_agrees() {
+    let Some(adapter) = or_skip(adapter()) else { return };
+    type Change = fn(&mut wgpu::Limits);
+    let smallest = wgpu::Limits::default();
+    let limits: [(&str, Change); 5] = [
+        ("128 MiB bindings", |l| l.max_storage_buffer_binding_size = 128 << 20),
+        ("256 MiB buffers", |l| l.max_buffer_size = 256 << 20),
+        ("16 KiB of workgroup memory", |l| l.max_compute_workgroup_storage_size = 16384),
+        ("256 invocations", |l| {
+            l.max_compute_invocations_per_workgroup = 256;
+            (l.max_compute_workgroup_size_x, l.max_compute_workgroup_size_y) = (256, 256);
+        }),
+        ("4 storage buffers", |l| l.max_storage_buffers_per_shader_stage = 4),
+    ];
+    let int64 = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS;
+    let features = [
+        ("f64", wgpu::Features::SHADER_F64),
+        ("f32 atomics", wgpu::Features::SHADER_FLOAT32_ATOMIC),
+        ("64-bit atomics", int64),
+        ("f16", wgpu::Features::SHADER_F16),
+        ("timestamps", wgpu::Features::TIMESTAMP_QUERY),
+    ];
+    let all = features.iter().fold(wgpu::Features::empty(), |all, (_, f)| all | *f) & adapter.features();
+    let mut profiles = vec![("nothing, WebGPU's defaults".to_owned(), wgpu::Features::empty(), smallest)];
+    for (name, change) in limits {
+        let mut fewer = adapter.limits();
+        change(&mut fewer);
+        profiles.push((name.into(), all, fewer));
+    }
+    for (name, missing) in features {
+        profiles.push((format!("no {name}"), all - missing, adapter.limits()));
+    }
+    for (name, features, limits) in profiles {
+        let (device, queue) = device_with(&adapter, features, limits).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let gpu = Gpu::from_wgpu_with_adapter(&adapter, device, queue).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let caps = gpu.caps();
+        assert_eq!(caps.f64, features.contains(wgpu::Features::SHADER_F64), "{name}");
+        assert_eq!(caps.timestamps, features.contains(wgpu::Features::TIMESTAMP_QUERY), "{name}");
+        let mut check = Check::new(&gpu);
+        let mut options = methods();
+        options.push(PlanOptions::default());
+        options.push(PlanOptions::default().method(Method::Tile).tile(40));
+        options.push(PlanOptions::default().reduction(Reduction::Atomics));
+        check.problem::<f32>(&[40, 3, 17], 17, &options);
+        check.problem::<f32>(&[4, 12, 8], 3, &options);
+        if caps.f64 {
+            // Atomic sums in f64 need more, which another test is about.
+            options.retain(|o| {
+                let adds = matches!(o.method, Method::Elem | Method::Tile) || o.reduction == Reduction::Atomics;
+                caps.u64_atomics || !adds
+            });
+            check.problem::<f64>(&[9, 4, 7], 5, &options);
+        }
+        check.done(&name);
+    }
+    let fewer = wgpu::Limits { max_storage_buffers_per_shader_stage: 3, ..Default::default() };
+    let (device, queue) = device_with(&adapter, wgpu::Features::empty(), fewer).unwrap();
+    let error = Gpu::from_wgpu(device, queue).unwrap_err().to_string();
+    assert_eq!(error, "max_storage_buffers_per_shader_stage is 3 on this device, polyad needs 4");
+}
+
 #[test]
 fn f64_without_64_bit_atomics_says_so() {
     let Some(gpu) = minimal_gpu(wgpu::Features::SHADER_F64) else { return };
@@ -175,6 +273,14 @@ fn f64_without_64_bit_atomics_says_so() {
     let options = PlanOptions::default().method(Method::Tile).dtype(Dtype::F64);
     let error = MttkrpPlan::new(&[4, 5, 6], 0, 3, &options, gpu.caps()).unwrap_err();
     assert!(error.to_string().contains("SHADER_INT64_ATOMIC_ALL_OPS"), "{error}");
+    for method in [Method::Auto, Method::Fused] {
+        let options = PlanOptions::default().method(method).dtype(Dtype::F64).reduction(Reduction::Atomics);
+        let error = MttkrpPlan::new(&[4, 5, 6], 0, 3, &options, gpu.caps()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("lacks SHADER_INT64_ATOMIC_ALL_OPS, which a reduction by atomics in f64 needs"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -252,7 +358,8 @@ fn a_changed_entry_is_noticed() {
     scaled[4] *= 1.001;
     let mut moved = factors.clone();
     moved[2][[7, 0]] += 0.01;
-    for options in methods() {
+    let adding = PlanOptions::default().method(Method::Fused).reduction(Reduction::Atomics);
+    for options in methods().into_iter().chain([adding]) {
         for (x, weights, factors) in [(&other, &weights, &factors), (&x, &scaled, &factors), (&x, &weights, &moved)] {
             let (g, chain) = run(&gpu, x, weights, factors, 1, &options).unwrap();
             assert!(share_of_bound(g.view(), &reference, chain as usize, 3) > 1.0, "{options:?} did not notice");

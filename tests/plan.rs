@@ -1,7 +1,7 @@
 //! Plans as values: what they promise for any shape, rank and device.
 
 use polyad::Dtype;
-use polyad::plan::{DeviceCaps, DeviceKind, Method, MttkrpPlan, PlanOptions, Precision, Slot};
+use polyad::plan::{DeviceCaps, DeviceKind, Method, MttkrpPlan, PlanOptions, Precision, Reduction, Slot};
 use proptest::prelude::*;
 
 /// Devices from the smallest that WebGPU allows to one with matrix units, and one whose bindings are tight.
@@ -85,4 +85,23 @@ fn ranks_are_cut_where_scratch_is_tight() {
     // The factors are cut no less: blocks of columns of their own.
     let (count, blocks) = dispatches(1 << 22);
     assert!(count > 2 * blocks && blocks > 1, "{count} dispatches, {blocks} blocks");
+}
+
+/// Atomics leave matrix units unused and say so; nothing else about them depends on the device.
+#[test]
+fn atomics_take_no_scratch_and_no_matrix_units() {
+    let options = PlanOptions::default().reduction(Reduction::Atomics);
+    for kind in 0..3 {
+        let caps = device(kind, 1 << 27);
+        let plan = MttkrpPlan::new(&[200, 300, 40], 0, 64, &options, &caps).unwrap();
+        assert_eq!((plan.total_scratch_bytes(), plan.scratch_bound(), plan.dispatches().len()), (0, Some(0), 1));
+        assert!(plan.fallback().is_none() && plan.dispatches()[0].spec.shader == "fused_rows", "{plan}");
+        assert!(plan.reason().contains("not repeatable"), "{plan}");
+        assert_eq!(plan.reason().contains("without matrix units"), caps.f16_matrix_units, "{plan}");
+        // Methods of one way each ignore it.
+        let gemm = PlanOptions::default().method(Method::Gemm);
+        let plans = [gemm.clone(), gemm.reduction(Reduction::Atomics)];
+        let [plain, same] = plans.map(|options| MttkrpPlan::new(&[20, 30, 40], 0, 64, &options, &caps).unwrap());
+        assert_eq!(plain, same);
+    }
 }

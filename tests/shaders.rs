@@ -1,12 +1,17 @@
 //! Every shader file against what its header says, by naga, without a GPU.
 #![cfg(feature = "gpu")]
 
+mod common {
+    pub mod kernels;
+}
+
+use common::kernels::{Kernel, apple, devices, parsed, planned};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
+use polyad::Dtype;
 use polyad::plan::{
-    AtomicAdd, DeviceCaps, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan,
-    MultiTtvParams, MultiplySumParams, PlanOptions, ReduceParams, TreePlan, UpdateParams, UpdatePlan,
+    AtomicAdd, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan, MultiTtvParams,
+    MultiplySumParams, PlanOptions, ReduceParams, UpdateParams,
 };
-use polyad::{Dtype, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -40,23 +45,25 @@ fn is_front(name: &str) -> bool {
     name.starts_with("atomic_add")
 }
 
-/// Files that only mean something behind the kernels whose `With` line names them.
+/// Files that only mean something behind the kernels whose `With` line names them; `A or B` is two.
 fn parts(text: &str) -> Vec<String> {
-    header(text).get("With").map_or(Vec::new(), |line| line.split(", ").map(str::to_owned).collect())
+    let names = |line: &String| line.split(", ").flat_map(|part| part.split(" or ")).map(str::to_owned).collect();
+    header(text).get("With").map_or(Vec::new(), names)
 }
 
-/// The file as it lies; entry-wise kernels that add atomically get the f32 file in front.
+/// The file as it lies with the files it names; entry-wise kernels that add atomically get the f32 file in front. A
+/// kernel that may add atomically, but need not, does not.
 fn parse(name: &str, files: &BTreeMap<String, String>) -> naga::Module {
     let mut text = files[name].clone();
-    if text.contains("g_add(") && !is_front(name) {
+    if text.contains("g_add(") {
         text = format!("{}\n{text}", files["atomic_add_f32"]);
     }
-    for part in parts(&files[name]) {
+    for part in parts(&files[name]).iter().filter(|part| *part != "fused_add") {
         let line = format!("// @insert {part}\n");
         if text.contains(&line) {
-            text = text.replace(&line, &files[&part].replace("//!", "//"));
+            text = text.replace(&line, &files[part].replace("//!", "//"));
         } else {
-            text = format!("{text}\n{}", files[&part]);
+            text = format!("{text}\n{}", files[part]);
         }
     }
     naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&text)))
@@ -103,7 +110,7 @@ fn headers_say_what_the_modules_are() {
         for word in ["Computes", "Bindings", "Spec", "Grid", "Order", "Twin", "Reference"] {
             assert!(fields.get(word).is_some_and(|f| !f.is_empty()), "{name}: no {word}");
         }
-        if files.values().any(|text| parts(text).contains(name)) {
+        if is_front(name) || files.values().any(|text| parts(text).contains(name)) {
             continue;
         }
         let module = parse(name, &files);
@@ -120,10 +127,8 @@ fn headers_say_what_the_modules_are() {
                 assert!(folder().parent().unwrap().join(path).exists(), "{name}: {path} does not exist");
             }
         }
-        if !is_front(name) {
-            assert_eq!(module.entry_points.len(), 1, "{name}: one entry point");
-            assert_eq!(module.entry_points[0].name, "main", "{name}");
-        }
+        assert_eq!(module.entry_points.len(), 1, "{name}: one entry point");
+        assert_eq!(module.entry_points[0].name, "main", "{name}");
     }
 }
 
@@ -179,64 +184,28 @@ fn a_longer_parameter_block_is_noticed() {
     assert_ne!(struct_size(&module, "GemmParams"), size_of::<GemmParams>());
 }
 
-/// Every kernel that plans emit for a set of devices and problems is valid WGSL once specialised.
+/// Every kernel that plans emit is valid WGSL once specialised, and binds what the plan hands it: the parameters, then
+/// one buffer after the other, of which the last is written.
 #[test]
 fn every_kernel_of_a_plan_is_valid() {
-    let mut devices = vec![DeviceCaps::webgpu_minimum("smallest"), DeviceCaps::webgpu_minimum("atomics")];
-    devices[1].f32_atomics = true;
-    devices[1].u64_atomics = true;
-    devices[1].f64 = true;
-    let mut matrix = DeviceCaps::webgpu_minimum("matrix units");
-    matrix.f16_matrix_units = true;
-    (matrix.f64, matrix.u64_atomics) = (true, true);
-    matrix.subgroup_size = 32;
-    matrix.max_workgroup_memory = 49152;
-    devices.push(matrix);
-    devices.push(apple());
-    let mut specs = BTreeMap::new();
-    for caps in &devices {
-        for dims in [&[7][..], &[4, 5], &[3, 4, 5], &[16, 40, 12], &[2, 3, 4, 5], &[2, 1, 2, 3, 1, 2, 2, 3]] {
-            for (rank, tree) in [1, 17, 200].into_iter().flat_map(|r| [(r, Tree::Two), (r, Tree::MultiSweep)]) {
-                for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {
-                    let plan =
-                        TreePlan::new(dims, rank, tree, None, &PlanOptions::default().dtype(dtype), caps).unwrap();
-                    for dispatch in plan.dispatches() {
-                        specs.insert(dispatch.spec.to_string(), dispatch.spec.clone());
-                    }
-                }
-            }
-            for (mode, rank) in (0..dims.len()).flat_map(|m| [(m, 1), (m, 17), (m, 200)]) {
-                for method in Method::ALL {
-                    for dtype in [Dtype::F32, Dtype::F64].into_iter().filter(|d| *d == Dtype::F32 || caps.f64) {
-                        let options = PlanOptions::default().method(method).dtype(dtype);
-                        let plan = MttkrpPlan::new(dims, mode, rank, &options, caps).unwrap();
-                        let update = caps.f64.then(|| UpdatePlan::new(&plan, caps).unwrap());
-                        let update = update.iter().flat_map(|update| update.dispatches());
-                        for dispatch in plan.dispatches().iter().chain(update) {
-                            specs.insert(dispatch.spec.to_string(), dispatch.spec.clone());
-                        }
-                    }
-                }
-            }
-        }
-    }
-    for (name, spec) in &specs {
-        let wgsl = spec.wgsl().unwrap();
-        let module =
-            naga::front::wgsl::parse_str(&wgsl).unwrap_or_else(|e| panic!("{name}: {}", e.emit_to_string(&wgsl)));
+    let all = planned(&devices());
+    for (name, Kernel { spec, buffers }) in &all {
+        let module = parsed(name, spec);
         validate(&module, name);
+        let found: Vec<_> = bindings(&module).into_iter().map(|(index, _, access)| (index, access)).collect();
+        let expected = (0..=*buffers).map(|index| match index {
+            0 => (0, "uniform"),
+            last if last == *buffers => (last, "read_write"),
+            index => (index, "read"),
+        });
+        assert!(found.iter().all(|found| expected.clone().any(|e| e == *found)), "{name}: {found:?}");
+        assert_eq!(found.last().unwrap().0, *buffers, "{name}");
     }
-    println!("{} kernels", specs.len());
-    assert!(specs.len() > 40);
-}
-
-/// A GPU with f32 matrix units, as wgpu sees those of Apple.
-fn apple() -> DeviceCaps {
-    let mut caps = DeviceCaps::webgpu_minimum("Apple M1");
-    caps.f32_matrix_units = true;
-    caps.subgroup_size = 32;
-    caps.max_workgroup_memory = 32768;
-    caps
+    let adding = all.values().filter(|kernel| kernel.spec.shader.starts_with("fused") && kernel.spec.atomic.is_some());
+    // What a device is asked for when it is opened.
+    assert_eq!(all.values().map(|kernel| kernel.buffers).max(), Some(4));
+    println!("{} kernels, {} of FUSED by atomics", all.len(), adding.clone().count());
+    assert!(all.len() > 200 && adding.count() > 20);
 }
 
 /// The kernels on f32 matrix units, which no machine of the tests has, in Metal's language: fragments of 8x8 floats,
@@ -253,8 +222,7 @@ fn kernels_on_f32_matrix_units_translate_to_metal() {
         assert!(plan.reason().contains("on f32 matrix units") && plan.fallback().is_none(), "{plan}");
         let spec = &plan.dispatches()[0].spec;
         shaders.insert(spec.shader);
-        let wgsl = spec.wgsl().unwrap();
-        let module = naga::front::wgsl::parse_str(&wgsl).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&wgsl)));
+        let module = parsed(spec.shader, spec);
         let info = validate(&module, spec.shader);
         let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..Default::default() };
         let (text, _) = msl::write_string(&module, &info, &options, &msl::PipelineOptions::default()).unwrap();

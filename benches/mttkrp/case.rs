@@ -1,7 +1,7 @@
 //! Cases by name, random data that is the same on every machine, and the exact result on sampled entries.
 
 use crate::AnyError;
-use ndarray::{Array2, ArrayD, IxDyn};
+use ndarray::{Array2, ArrayD};
 use polyad::{Real, Shape};
 use rayon::prelude::*;
 
@@ -21,24 +21,6 @@ pub fn dims(case: &str) -> Result<Vec<usize>, AnyError> {
         _ => case.split('x').map(number).collect::<Result<_, _>>()?,
     };
     Ok(Shape::new(&parsed)?.to_vec())
-}
-
-/// Uniform in (-1, 1), by a hash of the position: the same on every machine.
-fn noise<T: Real>(position: u64) -> T {
-    let mut z = position.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    T::of((z >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
-}
-
-pub fn random<T: Real>(dims: &[usize], seed: u64) -> Result<ArrayD<T>, AnyError> {
-    let mut data = vec![T::zero(); dims.iter().product()];
-    data.par_iter_mut().enumerate().for_each(|(i, v)| *v = noise(i as u64 ^ seed << 48));
-    Ok(ArrayD::from_shape_vec(IxDyn(dims), data)?)
-}
-
-pub fn factors<T: Real>(dims: &[usize], rank: usize) -> Result<Vec<Array2<T>>, AnyError> {
-    let factor = |(m, &d): (usize, &usize)| Ok(random::<T>(&[d, rank], 7 + m as u64)?.into_dimensionality()?);
-    dims.iter().enumerate().map(factor).collect()
 }
 
 /// Some rows and columns of an MTTKRP in f64, straight from its definition.

@@ -5,20 +5,24 @@
 
 mod als;
 mod case;
+#[allow(dead_code, reason = "the program uses the rest of it")]
+#[path = "../../src/bin/polyad/measure/mod.rs"]
+mod measure;
+mod ratios;
 mod report;
-mod roofline;
-mod timer;
 
 use clap::Parser;
+pub use measure::AnyError;
+use measure::data;
+use measure::roofline::Roofline;
+use measure::timer::{Effort, Timed, Timer, mttkrp};
 use ndarray::Array2;
-use polyad::plan::{MttkrpPlan, PlanOptions};
+use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, CpAlsOptions, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real, Tree};
+use ratios::Ratios;
 use report::{Report, Row};
-use roofline::Roofline;
+use std::cell::{Cell, RefCell};
 use std::time::Instant;
-use timer::{Effort, Timed, Timer};
-
-pub type AnyError = Box<dyn std::error::Error>;
 
 #[derive(Parser)]
 struct Args {
@@ -31,7 +35,7 @@ struct Args {
     /// Modes; all by default.
     #[arg(long, value_delimiter = ',')]
     modes: Vec<usize>,
-    /// Methods by name, TILE as tile:TAU or tile:TAU:F; `none` for no MTTKRP.
+    /// Methods by name, TILE as tile:TAU or tile:TAU:F, FUSED by atomics as fused:atomics; `none` for no MTTKRP.
     #[arg(long, default_value = "auto,elem,slice,tile:1,tile:2,tile:4,tile:8,gemm", value_delimiter = ',')]
     methods: Vec<String>,
     /// Time CP-ALS sweeps with the default method at these ranks.
@@ -57,7 +61,7 @@ struct Args {
     /// Time before it, in which clocks come up.
     #[arg(long, default_value_t = 0.3)]
     warm_up: f64,
-    /// No row is started after this many seconds.
+    /// No row is started after this many seconds; each case has an equal share of what its predecessors left.
     #[arg(long)]
     budget: Option<f64>,
     /// CSV file to append to.
@@ -88,12 +92,14 @@ impl Args {
         if self.methods == ["none"] { &[] } else { &self.methods }
     }
 
-    /// A method's name, with TILE's tau and column block, as options of a plan.
+    /// A method's name, with TILE's tau and column block or FUSED's reduction, as options of a plan.
     fn plan_options(&self, method: &str) -> Result<PlanOptions, AnyError> {
         let mut parts = method.split(':');
         let mut options = PlanOptions::default().dtype(self.dtype).method(parts.next().unwrap_or_default().parse()?);
-        if let Some(tau) = parts.next() {
-            options = options.tile(tau.parse()?);
+        match parts.next() {
+            Some(reduction) if options.method == Method::Fused => options = options.reduction(reduction.parse()?),
+            Some(tau) => options = options.tile(tau.parse()?),
+            None => {}
         }
         if let Some(f) = parts.next() {
             options = options.column_block(f.parse()?);
@@ -106,9 +112,11 @@ impl Args {
 struct Bench<'a> {
     args: &'a Args,
     device: Device,
-    timer: Option<Timer>,
     roofline: Option<Roofline>,
     start: Instant,
+    /// Seconds after the start from which on the case at hand starts no row.
+    deadline: Cell<Option<f64>>,
+    ratios: RefCell<Ratios>,
 }
 
 fn main() -> std::process::ExitCode {
@@ -139,7 +147,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
     println!(
         "# flop model 2 N R, N entries; GB/s counts the tensor once; error against f64 on sampled rows and columns"
     );
-    let (mut timer, mut roofline) = (None, None);
+    let mut roofline = None;
     if let Device::Gpu(gpu) = &device {
         let clock = Timer::new(gpu);
         if args.dtype == Dtype::F64 && !gpu.caps().f64 {
@@ -158,22 +166,26 @@ fn run(args: &Args) -> Result<(), AnyError> {
                 roofline = Some(measured);
             }
         }
-        timer = Some(clock);
     }
-    let bench = Bench { args, device, timer, roofline, start };
-    for case in args.cases() {
+    let (deadline, ratios) = Default::default();
+    let bench = Bench { args, device, roofline, start, deadline, ratios };
+    let cases = args.cases();
+    for (index, case) in cases.iter().enumerate() {
+        let now = start.elapsed().as_secs_f64();
+        bench.deadline.set(args.budget.map(|budget| now + (budget - now) / (cases.len() - index) as f64));
         match args.dtype {
             Dtype::F32 => bench.case::<f32>(case)?,
             Dtype::F64 => bench.case::<f64>(case)?,
         }
     }
+    bench.ratios.borrow().print();
     println!("# {:.0} s in all", start.elapsed().as_secs_f64());
     Ok(())
 }
 
 impl Bench<'_> {
     fn time_is_up(&self) -> bool {
-        self.args.budget.is_some_and(|budget| self.start.elapsed().as_secs_f64() > budget)
+        self.deadline.get().is_some_and(|deadline| self.start.elapsed().as_secs_f64() > deadline)
     }
 
     fn case<T: Real>(&self, case: &str) -> Result<(), AnyError> {
@@ -194,7 +206,7 @@ impl Bench<'_> {
         };
         report.head();
         let start = Instant::now();
-        let x = case::random::<T>(&dims, 1)?;
+        let x = data::random::<T>(&dims, 1)?;
         let made = start.elapsed().as_secs_f64();
         if !args.methods().is_empty() {
             let xd = match self.device.upload_tensor(x.view()) {
@@ -206,7 +218,7 @@ impl Bench<'_> {
             };
             println!("# tensor made in {made:.2} s, uploaded in {:.2} s", start.elapsed().as_secs_f64() - made);
             for rank in args.ranks()? {
-                let factors = case::factors::<T>(&dims, rank)?;
+                let factors = data::factors::<T>(&dims, rank)?;
                 let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
                 let u = self.device.upload_factors(None, &views)?;
                 let all: Vec<usize> = (0..dims.len()).collect();
@@ -256,31 +268,9 @@ impl Bench<'_> {
         let plan = MttkrpPlan::new(&report.dims, mode, rank, &options, self.device.caps())?;
         let mut g = Array2::zeros((report.dims[mode], rank));
         self.device.mttkrp_into(&plan, x, u, g.view_mut())?;
-        let Timed { seconds, runs } = self.time(&plan, x, u, &mut g)?;
+        let Timed { seconds, runs } = mttkrp(&self.device, self.args.effort(), &plan, x, u, &mut g)?;
         let (error, scratch, resolved) = (exact.relative_error(&g), plan.total_scratch_bytes(), plan.method().name());
+        self.ratios.borrow_mut().add(&report.case, rank, mode, method, plan.method(), seconds);
         report.row(&Row { rank, mode, method, resolved, seconds, runs, error, scratch })
-    }
-
-    /// On a GPU whole recordings, back to back; elsewhere calls.
-    fn time<T: Real>(
-        &self,
-        plan: &MttkrpPlan,
-        x: &DeviceTensor<'_, T>,
-        u: &DeviceFactors<T>,
-        g: &mut Array2<T>,
-    ) -> Result<Timed, AnyError> {
-        if let (Device::Gpu(gpu), DeviceTensor::Gpu(x), DeviceFactors::Gpu(u), Some(timer)) =
-            (&self.device, x, u, &self.timer)
-        {
-            let out = gpu.output::<T>(plan)?;
-            return self.args.effort().median(|repeats| {
-                timer
-                    .seconds(|encoder| (0..repeats).try_for_each(|_| Ok(gpu.record_mttkrp(encoder, plan, x, u, &out)?)))
-            });
-        }
-        self.args.effort().median(|repeats| {
-            let call = |_| Ok(self.device.mttkrp_into(plan, x, u, g.view_mut())?.compute.as_secs_f64());
-            (0..repeats).map(call).sum::<Result<f64, AnyError>>()
-        })
     }
 }

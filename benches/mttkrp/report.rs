@@ -1,7 +1,7 @@
 //! Rows of results: on the screen and as CSV.
 
 use crate::AnyError;
-use crate::roofline::Roofline;
+use crate::measure::roofline::Roofline;
 use polyad::Dtype;
 use std::io::Write;
 use std::path::PathBuf;

@@ -131,8 +131,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let plan_options = options.plan.clone().dtype(T::DTYPE);
     let plan = |mode| MttkrpPlan::new(&shape, mode, all_columns, &plan_options, backend.caps());
     let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
-    let mut tree =
-        TreePlan::new(&shape, all_columns, options.tree, options.memory_budget, &plan_options, backend.caps())?;
+    let mut tree = TreePlan::of(&plans, options.tree, options.memory_budget, &plan_options, backend.caps())?;
     if options.checkpoint.is_some() && tree.groups().len() > 2 {
         // What a sweep begins with would depend on those before it.
         tree = tree.without("with a checkpoint every sweep begins without kept products".into());

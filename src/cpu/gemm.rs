@@ -9,6 +9,7 @@
 //! Order: faer's within a panel of a long sum, panels in order, then the threads' sums. At most K = N / I_n additions.
 
 use super::job::{Job, Split, advance, in_parts};
+use crate::plan::{PANEL, in_panels};
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -44,10 +45,9 @@ pub(super) fn gemm<T: Real>(job: &Job<'_, T>, g: &mut [T]) -> Result<()> {
 /// `out = x kr`, all of them with R columns but x; `out` is zero before. A long sum (few rows in x) is cut into panels, which the threads
 /// share and add up in order; faer alone would share the rows.
 pub(super) fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
-    const PANEL: usize = 1024;
     let kr = MatRef::from_row_major_slice(kr, x.ncols(), rank);
     let one = <T as num_traits::One>::one;
-    if x.ncols() < PANEL.max(4 * x.nrows()) {
+    if !in_panels(x.nrows(), x.ncols()) {
         let out = MatMut::from_row_major_slice_mut(out, x.nrows(), rank);
         return matmul(out, Accum::Replace, x, kr, one(), Par::rayon(0));
     }

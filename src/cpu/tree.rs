@@ -54,9 +54,9 @@ impl<'a, T: Real> CpuTree<'a, T> {
         let (t, kept) = (&mut self.t, &mut self.kept);
         self.cpu.install(|| {
             if !at_hand {
-                kept.clear();
+                *kept = Kept::default();
                 contract(&job, &group, t)?;
-                kept.made(index);
+                *kept = Kept::of(index);
             }
             g.fill(T::zero());
             multi_ttv(&job, &group, t, g);

@@ -56,13 +56,9 @@ pub struct FeatureUse {
 /// Features this crate asks for where they exist.
 const WANTED: [(Features, &str, &str); 7] = [
     (Features::SHADER_F64, "SHADER_F64", "dtype f64"),
-    (
-        Features::SHADER_FLOAT32_ATOMIC,
-        "SHADER_FLOAT32_ATOMIC",
-        "f32 sums of ELEM and TILE without a compare-exchange loop",
-    ),
-    (Features::SHADER_INT64, "SHADER_INT64", "f64 sums of ELEM and TILE"),
-    (Features::SHADER_INT64_ATOMIC_ALL_OPS, "SHADER_INT64_ATOMIC_ALL_OPS", "f64 sums of ELEM and TILE"),
+    (Features::SHADER_FLOAT32_ATOMIC, "SHADER_FLOAT32_ATOMIC", "atomic f32 sums without a compare-exchange loop"),
+    (Features::SHADER_INT64, "SHADER_INT64", "atomic f64 sums"),
+    (Features::SHADER_INT64_ATOMIC_ALL_OPS, "SHADER_INT64_ATOMIC_ALL_OPS", "atomic f64 sums"),
     (Features::SHADER_F16, "SHADER_F16", "the fused kernels on matrix units"),
     (
         Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
@@ -317,7 +313,7 @@ fn is_f32_of_8(p: &wgpu::CooperativeMatrixProperties) -> bool {
 /// What every kernel needs; WebGPU's default limits are enough.
 fn check_limits(limits: &wgpu::Limits) -> Result<()> {
     let needed = [
-        ("max_storage_buffers_per_shader_stage", limits.max_storage_buffers_per_shader_stage, 3),
+        ("max_storage_buffers_per_shader_stage", limits.max_storage_buffers_per_shader_stage, 4),
         ("max_dynamic_uniform_buffers_per_pipeline_layout", limits.max_dynamic_uniform_buffers_per_pipeline_layout, 1),
         ("max_compute_invocations_per_workgroup", limits.max_compute_invocations_per_workgroup, 256),
         ("max_compute_workgroup_size_x", limits.max_compute_workgroup_size_x, 256),

@@ -1,8 +1,10 @@
 //! Tensors, factors and results on a GPU.
 
+use super::ledger::Ticket;
 use super::range::{Range, scale_rows};
 use super::scope::{create_buffer, scoped};
 use super::{Gpu, Inner};
+use crate::error::one_line;
 use crate::plan::{
     MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs, weights_row,
 };
@@ -31,6 +33,7 @@ pub struct GpuTensor<T> {
     pub(super) buffers: Vec<wgpu::Buffer>,
     /// Where the device has f16 matrix units that may want it.
     pub(super) range: Option<Range>,
+    _memory: Vec<Ticket>,
     dtype: PhantomData<T>,
 }
 
@@ -58,6 +61,7 @@ pub struct GpuFactors<T> {
     /// By mode and column, where the device has f16 matrix units that may want it; else empty.
     pub(super) ranges: Vec<Vec<Range>>,
     weights: Vec<T>,
+    _memory: Vec<Ticket>,
 }
 
 impl<T> GpuFactors<T> {
@@ -81,6 +85,7 @@ pub struct GpuMatrix<T> {
     pub(super) rows: usize,
     pub(super) columns: Vec<usize>,
     pub(super) buffers: Vec<wgpu::Buffer>,
+    _memory: Vec<Ticket>,
     dtype: PhantomData<T>,
 }
 
@@ -101,20 +106,20 @@ impl<T> GpuMatrix<T> {
 /// writes its scratch before it reads it.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    buffers: Mutex<HashMap<Slot, wgpu::Buffer>>,
+    buffers: Mutex<HashMap<Slot, (wgpu::Buffer, Ticket)>>,
 }
 
 impl Scratch {
     /// A buffer of at least that many bytes.
-    pub fn get(&self, device: &wgpu::Device, slot: Slot, bytes: u64) -> Result<wgpu::Buffer> {
+    pub fn get(&self, inner: &Inner, slot: Slot, bytes: u64) -> Result<wgpu::Buffer> {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(buffer) = buffers.get(&slot).filter(|buffer| buffer.size() >= bytes) {
+        if let Some((buffer, _)) = buffers.get(&slot).filter(|(buffer, _)| buffer.size() >= bytes) {
             return Ok(buffer.clone());
         }
         // The smaller one is freed before the larger one is made.
         buffers.remove(&slot);
-        let buffer = create_buffer(device, &format!("scratch.{slot:?}"), bytes, BufferUsages::STORAGE)?;
-        buffers.insert(slot, buffer.clone());
+        let (buffer, memory) = create_buffer(inner, &format!("scratch.{slot:?}"), bytes, BufferUsages::STORAGE)?;
+        buffers.insert(slot, (buffer.clone(), memory));
         Ok(buffer)
     }
 }
@@ -146,11 +151,12 @@ impl Inner {
         }
         let x = x.as_standard_layout();
         let data = x.as_slice().unwrap_or_default();
-        let mut buffers = Vec::with_capacity(slabs.len());
+        let (mut buffers, mut memory) = (Vec::with_capacity(slabs.len()), Vec::with_capacity(slabs.len()));
         for (index, slab) in slabs.iter().enumerate() {
             let part: &[u8] = bytemuck::cast_slice(&data[slab.start..slab.start + slab.len()]);
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
-            let buffer = create_buffer(&self.device, &format!("x.{index}"), part.len() as u64, usage)?;
+            let (buffer, held) = create_buffer(self, &format!("x.{index}"), part.len() as u64, usage)?;
+            memory.push(held);
             scoped(&self.device, "upload of the tensor", || {
                 for (chunk, bytes) in part.chunks(UPLOAD_BYTES).enumerate() {
                     self.queue.write_buffer(&buffer, (chunk * UPLOAD_BYTES) as u64, bytes);
@@ -164,7 +170,7 @@ impl Inner {
             buffers.push(buffer);
         }
         let range = self.wants_ranges::<T>().then(|| Range::of_tensor(data, &shape));
-        Ok(GpuTensor { gpu: self.id, shape, slabs, buffers, range, dtype: PhantomData })
+        Ok(GpuTensor { gpu: self.id, shape, slabs, buffers, range, _memory: memory, dtype: PhantomData })
     }
 
     pub(super) fn upload_factors<T: Real>(
@@ -178,16 +184,18 @@ impl Inner {
         let shape = Shape::new(&dims)?;
         let rank = shape.check_factors(&sizes, weights.map(|w| w.len()))?;
         let columns = column_blocks(&shape, rank, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
-        let mut buffers = Vec::with_capacity(columns.len() - 1);
+        let (mut buffers, mut memory) = (Vec::with_capacity(columns.len() - 1), Vec::new());
         for (block, ends) in columns.windows(2).enumerate() {
             let bytes = (factor_rows(&shape) * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-            buffers.push(create_buffer(&self.device, &format!("factors.{block}"), bytes, usage)?);
+            let (buffer, held) = create_buffer(self, &format!("factors.{block}"), bytes, usage)?;
+            buffers.push(buffer);
+            memory.push(held);
         }
         let weights = weights.map_or_else(|| vec![T::one(); rank], |w| w.to_vec());
         let ranges =
             if self.wants_ranges::<T>() { factors.iter().map(|f| column_ranges(f.view())).collect() } else { vec![] };
-        let u = GpuFactors { gpu: self.id, shape, columns, buffers, ranges, weights };
+        let u = GpuFactors { gpu: self.id, shape, columns, buffers, ranges, weights, _memory: memory };
         let row = ArrayView1::from(&u.weights).insert_axis(Axis(0));
         self.write_rows(&u, weights_row(&u.shape), row)?;
         for (mode, factor) in factors.iter().enumerate() {
@@ -247,13 +255,22 @@ impl Inner {
     pub(super) fn output<T: Real>(&self, plan: &MttkrpPlan) -> Result<GpuMatrix<T>> {
         self.check_dtype::<T>()?;
         let rows = plan.shape().rows(plan.mode());
-        let mut buffers = Vec::new();
+        let (mut buffers, mut memory) = (Vec::new(), Vec::new());
         for (block, ends) in plan.columns().windows(2).enumerate() {
             let bytes = (rows * column_stride(ends[1] - ends[0])) as u64 * T::DTYPE.bytes();
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-            buffers.push(create_buffer(&self.device, &format!("g.{block}"), bytes, usage)?);
+            let (buffer, held) = create_buffer(self, &format!("g.{block}"), bytes, usage)?;
+            buffers.push(buffer);
+            memory.push(held);
         }
-        Ok(GpuMatrix { gpu: self.id, rows, columns: plan.columns().to_vec(), buffers, dtype: PhantomData })
+        Ok(GpuMatrix {
+            gpu: self.id,
+            rows,
+            columns: plan.columns().to_vec(),
+            buffers,
+            _memory: memory,
+            dtype: PhantomData,
+        })
     }
 
     /// Reads a result back.
@@ -277,10 +294,10 @@ impl Inner {
     /// The first `count` elements of a buffer, through a mapped copy.
     pub(super) fn read_buffer<T: bytemuck::Pod>(&self, buffer: &wgpu::Buffer, count: usize) -> Result<Vec<T>> {
         let during = "reading a result back";
-        let failed = |message: String| Error::Gpu { during: during.into(), message };
+        let failed = |message: String| Error::Gpu { during: during.into(), message: one_line(&message) };
         let bytes = (count * size_of::<T>()) as u64;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let staging = create_buffer(&self.device, "staging", bytes, usage)?;
+        let (staging, _memory) = create_buffer(self, "staging", bytes, usage)?;
         scoped(&self.device, during, || {
             let mut encoder = self.encoder("read");
             encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, bytes.next_multiple_of(4));

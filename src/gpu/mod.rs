@@ -3,6 +3,7 @@
 mod adapter;
 mod buffers;
 mod heap;
+mod ledger;
 mod pipelines;
 mod range;
 mod record;
@@ -17,9 +18,11 @@ mod unroll;
 
 pub use adapter::{AdapterSummary, FeatureUse, GpuBuilder};
 pub use buffers::{GpuFactors, GpuMatrix, GpuTensor};
+pub use ledger::DeviceMemory;
 pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
+use crate::error::one_line;
 use crate::plan::{DeviceCaps, MttkrpPlan, TreePlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
@@ -53,6 +56,8 @@ struct Inner {
     caps: DeviceCaps,
     pipelines: pipelines::Pipelines,
     scratch: buffers::Scratch,
+    /// Device memory in use.
+    ledger: Arc<ledger::Ledger>,
     /// What the user should know.
     warnings: Vec<String>,
 }
@@ -178,8 +183,8 @@ impl Gpu {
     fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps, warnings: Vec<String>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (pipelines, scratch) = Default::default();
-        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, warnings }) }
+        let (pipelines, scratch, ledger) = Default::default();
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, ledger, warnings }) }
     }
 }
 
@@ -194,7 +199,7 @@ impl Inner {
         let poll = wgpu::PollType::Wait { submission_index, timeout: Some(PATIENCE) };
         match self.device.poll(poll) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Error::Gpu { during: during.into(), message: error.to_string() }),
+            Err(error) => Err(Error::Gpu { during: during.into(), message: one_line(&error.to_string()) }),
         }
     }
 }

@@ -2,10 +2,13 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::ledger::Ticket;
 use super::pipelines::Kernel;
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
-use crate::plan::{Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, weights_row};
+use crate::plan::{
+    Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, parameter_stride, weights_row,
+};
 use crate::{Error, Real, Result, Shape};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -88,10 +91,10 @@ impl Inner {
             Slot::X(slab) => Ok(x.buffers[slab].clone()),
             Slot::Factors(block) => Ok(u.buffers[block].clone()),
             Slot::G(block) => Ok(g.buffers[block].clone()),
-            scratch => self.scratch.get(&self.device, scratch, plan.scratch_bytes(scratch)),
+            scratch => self.scratch.get(self, scratch, plan.scratch_bytes(scratch)),
         })?;
-        // FUSED writes every entry itself.
-        if plan.method() != Method::Fused {
+        // FUSED with partial results writes every entry itself.
+        if plan.method() != Method::Fused || plan.dispatches().iter().any(|d| d.spec.atomic.is_some()) {
             prepared.cleared = g.buffers.clone();
         }
         Ok(prepared)
@@ -105,18 +108,20 @@ impl Inner {
         params: Vec<Params>,
         buffer: impl Fn(Slot) -> Result<wgpu::Buffer>,
     ) -> Result<Prepared> {
-        let largest = params.iter().map(|p| p.bytes().len()).max().unwrap_or(16);
-        let stride = largest.next_multiple_of(self.caps.uniform_alignment.max(16) as usize);
+        let stride = parameter_stride(params.iter().map(|p| p.bytes().len()), &self.caps);
         let mut bytes = vec![0u8; stride * params.len().max(1)];
         for (slot, params) in bytes.chunks_mut(stride).zip(&params) {
             let params = params.bytes();
             slot[..params.len()].copy_from_slice(params);
         }
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
-        let uniform = create_buffer(&self.device, "params", bytes.len() as u64, usage)?;
+        let (uniform, memory) = create_buffer(self, "params", bytes.len() as u64, usage)?;
         let label = format!("polyad.{name}");
         let mut steps = Vec::with_capacity(dispatches.len());
         let mut groups: HashMap<(&KernelSpec, &[Slot]), wgpu::BindGroup> = HashMap::new();
+        // Each is asked for once: another thread may put a larger scratch buffer in the place of one between two requests,
+        // and what one dispatch writes would not be what the next one reads.
+        let mut buffers: HashMap<Slot, wgpu::Buffer> = HashMap::new();
         scoped(&self.device, &format!("preparing {name}"), || {
             self.queue.write_buffer(&uniform, 0, &bytes);
             for (index, (dispatch, params)) in dispatches.iter().zip(&params).enumerate() {
@@ -124,7 +129,11 @@ impl Inner {
                 let kernel = self.pipelines.get(&self.device, &dispatch.spec, dispatch.slots.len(), size)?;
                 let key = (&dispatch.spec, &dispatch.slots[..]);
                 if let Entry::Vacant(vacant) = groups.entry(key) {
-                    let buffers = dispatch.slots.iter().map(|&slot| buffer(slot)).collect::<Result<Vec<_>>>()?;
+                    for &slot in &dispatch.slots {
+                        if let Entry::Vacant(vacant) = buffers.entry(slot) {
+                            vacant.insert(buffer(slot)?);
+                        }
+                    }
                     let mut entries = vec![wgpu::BindGroupEntry {
                         binding: 0,
                         resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
@@ -133,9 +142,9 @@ impl Inner {
                             size: wgpu::BufferSize::new(size),
                         }),
                     }];
-                    entries.extend(buffers.iter().enumerate().map(|(binding, buffer)| wgpu::BindGroupEntry {
+                    entries.extend(dispatch.slots.iter().enumerate().map(|(binding, slot)| wgpu::BindGroupEntry {
                         binding: binding as u32 + 1,
-                        resource: buffer.as_entire_binding(),
+                        resource: buffers[slot].as_entire_binding(),
                     }));
                     let descriptor =
                         wgpu::BindGroupDescriptor { label: Some(&label), layout: &kernel.layout, entries: &entries };
@@ -146,7 +155,7 @@ impl Inner {
             }
             Ok(())
         })?;
-        Ok(Prepared { label, cleared: Vec::new(), steps })
+        Ok(Prepared { label, cleared: Vec::new(), steps, _memory: memory })
     }
 
     /// The plan itself, or its fallback where the numbers' range is too wide for f16 matrix units.
@@ -177,6 +186,8 @@ pub(super) struct Prepared {
     /// Buffers to fill with zeros first.
     cleared: Vec<wgpu::Buffer>,
     steps: Vec<Step>,
+    /// Of the parameters.
+    _memory: Ticket,
 }
 
 #[derive(Debug)]
@@ -191,14 +202,23 @@ struct Step {
 impl Prepared {
     /// One compute pass. To be called inside error scopes.
     pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>) {
-        for buffer in &self.cleared {
+        Self::encode_all(&[self], encoder, timestamps);
+    }
+
+    /// One compute pass of all of them, one after the other. To be called inside error scopes.
+    pub fn encode_all(
+        all: &[&Self],
+        encoder: &mut wgpu::CommandEncoder,
+        timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>,
+    ) {
+        for buffer in all.iter().flat_map(|prepared| &prepared.cleared) {
             encoder.clear_buffer(buffer, 0, None);
         }
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-            label: Some(&self.label),
+            label: all.first().map(|prepared| &*prepared.label),
             timestamp_writes: timestamps,
         });
-        for step in &self.steps {
+        for step in all.iter().flat_map(|prepared| &prepared.steps) {
             pass.set_pipeline(&step.kernel.pipeline);
             pass.set_bind_group(0, &step.group, &[step.offset]);
             let [x, y, z] = step.grid;

@@ -1,6 +1,9 @@
 //! Errors of wgpu as values: error scopes around everything, nothing left to the default handler, which panics.
 
+use super::Inner;
+use super::ledger::Ticket;
 use crate::error::one_line;
+use crate::plan::buffer_bytes;
 use crate::{Error, Result};
 
 /// Runs `work` inside error scopes of this thread; what wgpu complains of becomes an error.
@@ -18,16 +21,16 @@ pub(super) fn scoped<R>(device: &wgpu::Device, during: &str, work: impl FnOnce()
     }
 }
 
-/// Creates a buffer, or says which one did not fit.
+/// Creates a buffer, or says which one did not fit. It counts as held as long as its ticket lives.
 pub(super) fn create_buffer(
-    device: &wgpu::Device,
+    inner: &Inner,
     label: &str,
     bytes: u64,
     usage: wgpu::BufferUsages,
-) -> Result<wgpu::Buffer> {
+) -> Result<(wgpu::Buffer, Ticket)> {
+    let device = &inner.device;
     let label = format!("polyad.{label}");
-    // Bindings of vec4<f64> count in 32 bytes; no buffer is empty.
-    let size = bytes.next_multiple_of(32).max(32);
+    let size = buffer_bytes(bytes);
     let mut out_of_memory = false;
     let buffer = scoped(device, &format!("creation of {label}"), || {
         // The innermost scope gets the error.
@@ -37,5 +40,8 @@ pub(super) fn create_buffer(
         out_of_memory = pollster::block_on(memory.pop()).is_some();
         Ok(buffer)
     });
-    if out_of_memory { Err(Error::OutOfDeviceMemory { buffer: label, bytes: size }) } else { buffer }
+    if out_of_memory {
+        return Err(Error::OutOfDeviceMemory { buffer: label, bytes: size });
+    }
+    Ok((buffer?, inner.ledger.hold(size)))
 }

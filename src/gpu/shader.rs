@@ -25,11 +25,13 @@ shaders![
     "atomic_add_cas32",
     "atomic_add_cas64",
     "atomic_add_f32",
+    "fused_add",
     "fused_cols",
     "fused_coop8_cols",
     "fused_coop8_rows",
     "fused_coop_cols",
     "fused_coop_rows",
+    "fused_group",
     "fused_load_cols",
     "fused_load_rows",
     "fused_next",
@@ -40,6 +42,7 @@ shaders![
     "fused_small_cols",
     "fused_small_rows",
     "fused_start",
+    "fused_store",
     "fused_stream_rows",
     "gemm",
     "khatri_rao",
@@ -88,7 +91,7 @@ impl KernelSpec {
             }
         }
         // Order does not matter at module scope, but `enable` has to come first: the other parts go behind.
-        for part in parts(main).filter(|part| !main.contains(&format!("// @insert {part}\n"))) {
+        for part in parts(main, self.atomic.is_some()).filter(|part| !main.contains(&format!("// @insert {part}\n"))) {
             push_code(&mut body, source(part)?);
         }
         let mut used = 0;
@@ -121,10 +124,12 @@ impl KernelSpec {
     }
 }
 
-/// The files that a shader's `//! With` line names: code that several kernels share.
-fn parts(text: &str) -> impl Iterator<Item = &str> {
+/// The files that a shader's `//! With` line names: code that several kernels share. Of `A or B` the second is for
+/// kernels that add to the result atomically.
+fn parts(text: &str, atomic: bool) -> impl Iterator<Item = &str> {
     let line = text.lines().find_map(|line| line.strip_prefix("//! With "));
-    line.into_iter().flat_map(|line| line.split(',').map(str::trim))
+    let parts = line.into_iter().flat_map(|line| line.split(',').map(str::trim));
+    parts.map(move |part| part.split_once(" or ").map_or(part, |(plain, adding)| if atomic { adding } else { plain }))
 }
 
 /// Everything but the `//!` header, which only reads well at the top of a file.

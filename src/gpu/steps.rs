@@ -8,12 +8,14 @@
 
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
+use super::ledger::Ticket;
 use super::range::{Range, group_scale_rows};
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
 use super::tree::GpuTree;
 use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
+use crate::error::one_line;
 use crate::plan::{MttkrpPlan, Params, Slot, TreePlan, UpdateParams, UpdatePlan, column_stride, group_scale_row};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
@@ -22,8 +24,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use wgpu::BufferUsages;
 
-/// Bytes of the timestamps of an MTTKRP and an update.
-const TIMES: u64 = 32;
+const TIMES: u64 = UpdatePlan::TIMES;
 
 pub(super) struct GpuSteps<'a, T> {
     inner: &'a Inner,
@@ -42,6 +43,7 @@ pub(super) struct GpuSteps<'a, T> {
     groups: u32,
     why_tree: String,
     pending: Option<Pending>,
+    _memory: Vec<Ticket>,
 }
 
 struct Mode<'a, T> {
@@ -105,7 +107,7 @@ fn prepare_update<T, G>(
 }
 
 /// What is there, made the first time.
-fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -> Result<&Prepared> {
+pub(super) fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -> Result<&Prepared> {
     if place.is_none() {
         *place = Some(make()?);
     }
@@ -125,14 +127,26 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let u = inner.upload_factors(None, &views)?;
         let rank = u.rank();
         let mut buffers = HashMap::new();
-        for slot in [Slot::Root, Slot::Product, Slot::Solution, Slot::ColumnSums, Slot::GramPieces, Slot::State] {
+        // Scratch for all modes at once: one that grew from mode to mode would stay as often as it grew.
+        for slot in [Slot::KhatriRao, Slot::Partial, Slot::Outer] {
+            let bytes = plans.iter().map(|plan| plan.scratch_bytes(slot)).max().unwrap_or(0);
+            let bytes = bytes.max(if slot == Slot::Partial { tree.scratch() } else { 0 });
+            if bytes > 0 {
+                inner.scratch.get(inner, slot, bytes)?;
+            }
+        }
+        let mut memory = Vec::new();
+        for slot in UpdatePlan::SLOTS {
             let bytes = updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0);
             let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
-            buffers.insert(slot, create_buffer(&inner.device, &format!("als.{slot:?}"), bytes, usage)?);
+            let (buffer, held) = create_buffer(inner, &format!("als.{slot:?}"), bytes, usage)?;
+            buffers.insert(slot, buffer);
+            memory.push(held);
         }
         let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let staging = create_buffer(&inner.device, "als.staging", segment + TIMES, usage)?;
+        let (staging, held) = create_buffer(inner, "als.staging", segment + TIMES, usage)?;
+        memory.push(held);
         let groups = tree.first_modes();
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
@@ -149,11 +163,24 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             Err(why @ Error::OutOfDeviceMemory { .. }) => (None, tree.without(why.to_string()).to_string()),
             Err(error) => return Err(error),
         };
-        let (started, pending) = (None, None);
-        let steps =
-            Self { inner, x, u, modes, buffers, staging, stopwatch, rank, started, tree, groups, why_tree, pending };
-        (0..plans.len()).try_for_each(|mode| steps.write_magnitudes(mode))?;
-        Ok(steps)
+        let new = Self {
+            inner,
+            x,
+            u,
+            modes,
+            buffers,
+            staging,
+            stopwatch,
+            rank,
+            started: None,
+            tree,
+            groups,
+            why_tree,
+            pending: None,
+            _memory: memory,
+        };
+        (0..plans.len()).try_for_each(|mode| new.write_magnitudes(mode))?;
+        Ok(new)
     }
 
     /// What the kernels on f16 matrix units need of a factor from the host: its largest magnitudes, and the scales of the
@@ -179,23 +206,22 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
         let entry = &mut self.modes[mode];
-        let by_tree = match &mut self.tree {
-            Some(tree) if kernels != Kernels::Wide => tree.mttkrp(inner, self.x, &self.u, &entry.g, (mode, kernels))?,
-            _ => None,
-        };
-        let passes = by_tree.as_ref().map_or(1, |(_, fresh)| usize::from(*fresh));
-        let prepared = match (kernels, &entry.wide, by_tree) {
-            (Kernels::Wide, Some(wide), _) => &wide.mttkrp,
-            (_, _, Some((prepared, _))) => prepared,
-            (Kernels::Fallback, ..) => {
-                let plan = entry.plan.fallback().unwrap_or(entry.plan);
-                keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?
+        let (prepared, passes) = match (&mut self.tree, kernels) {
+            (Some(tree), Kernels::Own | Kernels::Fallback) if tree.serves(mode) => {
+                tree.mttkrp(inner, self.x, &self.u, &entry.g, (mode, kernels))?
             }
-            _ => keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?,
+            (_, Kernels::Fallback) => {
+                let plan = entry.plan.fallback().unwrap_or(entry.plan);
+                (vec![keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?], 1)
+            }
+            (_, Kernels::Own) => {
+                (vec![keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?], 1)
+            }
+            (_, Kernels::Wide) => (entry.wide.iter().map(|wide| &wide.mttkrp).collect(), 1),
         };
         scoped(&inner.device, "an MTTKRP", || {
             let mut encoder = inner.encoder("mttkrp");
-            prepared.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
+            Prepared::encode_all(&prepared, &mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
             inner.queue.submit([encoder.finish()]);
             Ok(())
         })?;
@@ -252,7 +278,8 @@ impl<'a, T: Real> GpuSteps<'a, T> {
 impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn start(&mut self, mode: usize) -> Result<()> {
         // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
-        self.submit_mttkrp(mode, self.modes[mode].kernels)
+        let at_hand = self.tree.as_ref().and_then(|tree| tree.at_hand(mode));
+        self.submit_mttkrp(mode, at_hand.unwrap_or(self.modes[mode].kernels))
     }
 
     fn can_widen(&mut self, mode: usize) -> Result<bool> {
@@ -315,7 +342,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     }
 
     fn finish(&mut self) -> Result<Updated> {
-        let failed = |message: String| Error::Gpu { during: "an update".into(), message };
+        let failed = |message: String| Error::Gpu { during: "an update".into(), message: one_line(&message) };
         let pending = self.pending.take().ok_or_else(|| failed("nothing is under way".into()))?;
         let Pending { mode, submission, mapped, fallback, passes, mut seconds } = pending;
         let (inner, rank) = (self.inner, self.rank);
@@ -414,186 +441,4 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Gpu;
-    use super::super::range::scale_rows;
-    use super::*;
-    use crate::Backend;
-    use crate::plan::{DeviceCaps, Method, PlanOptions, Tree, column_stride, factor_rows, weights_row};
-
-    fn no_tree() -> &'static TreePlan {
-        Box::leak(Box::new(
-            TreePlan::new(&[2], 1, Tree::None, None, &PlanOptions::default(), &DeviceCaps::cpu(1)).unwrap(),
-        ))
-    }
-
-    #[test]
-    fn an_mttkrp_that_overflows_is_named() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let dims = [30, 20];
-        let mut x = Array2::<f32>::ones(dims);
-        x.row_mut(4).fill(3e38);
-        let factors = dims.map(|rows| Array2::from_elem((rows, 3), 1.0));
-        let plans = [0, 1].map(|mode| MttkrpPlan::new(&dims, mode, 3, &PlanOptions::default(), gpu.caps()).unwrap());
-        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-        let xd = gpu.upload_tensor(x.view()).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
-        steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, 0).unwrap(), false).unwrap();
-        // The next MTTKRP does not overwrite what is looked at.
-        steps.start(1).unwrap();
-        let error = steps.finish().unwrap_err();
-        let expected = Error::Overflow { what: "MTTKRP of mode 0".into(), dtype: "f32", index: vec![4, 0] };
-        assert_eq!(error, expected);
-    }
-
-    /// Every kernel that FUSED chooses by rank and layout, against the definition: the bound of f64, though data are f32.
-    #[test]
-    fn wide_sums_are_within_the_bound_of_f64() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let mut kernels = std::collections::BTreeSet::new();
-        for (dims, rank) in [([12, 8, 16], 3), ([9, 7, 5], 3), ([20, 9, 12], 12), ([30, 25, 21], 20), ([40, 6, 36], 33)]
-        {
-            let mut at = 0u64;
-            let mut next = || {
-                at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (at >> 40) as f32 / 16777216.0 - 0.5
-            };
-            let x = ndarray::Array3::from_shape_simple_fn(dims, &mut next);
-            let factors = dims.map(|rows| Array2::from_shape_simple_fn((rows, rank), &mut next));
-            let plans =
-                [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &PlanOptions::default(), gpu.caps()).unwrap());
-            let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-            let xd = gpu.upload_tensor(x.view()).unwrap();
-            let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
-            let exact = factors.each_ref().map(|f| f.mapv(f64::from));
-            let views = exact.each_ref().map(|f| f.view());
-            let x = x.mapv(f64::from).into_dyn();
-            for mode in 0..3 {
-                assert!(steps.can_widen(mode).unwrap());
-                steps.submit_mttkrp(mode, Kernels::Wide).unwrap();
-                let mut g = Array2::zeros((dims[mode], rank));
-                gpu.inner.read(&steps.modes[mode].wide.as_ref().unwrap().g, g.view_mut()).unwrap();
-                let plan = plans[mode].wide(gpu.caps()).unwrap();
-                kernels.extend(plan.dispatches().iter().map(|d| d.spec.shader));
-                let expected = crate::reference::mttkrp_reference(x.view(), None, &views, mode);
-                let scale = crate::reference::mttkrp_scale(x.view(), None, &views, mode);
-                let terms = plan.chain() as usize + x.len() / dims[mode] + 2 * 4;
-                for ((g, e), s) in g.iter().zip(&expected).zip(&scale) {
-                    let bound = terms as f64 * f64::EPSILON * s;
-                    assert!((g - e).abs() <= bound, "{dims:?} R {rank} mode {mode}: {g} and {e}, bound {bound:e}");
-                }
-            }
-        }
-        let all = ["fused_cols", "fused_rows", "fused_small_cols", "fused_small_rows", "fused_stream_rows"];
-        assert!(all.iter().all(|name| kernels.contains(name)), "{kernels:?}");
-    }
-
-    /// MTTKRPs that follow from a kept product, against the definition: the bound with the additions of both steps.
-    #[test]
-    fn results_of_kept_products_are_within_the_bound() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        for (dims, rank) in [(&[12, 8, 16][..], 3), (&[30, 25, 21], 20), (&[5, 6, 4, 7], 9), (&[3, 4, 2, 3, 5], 6)] {
-            let mut at = 0u64;
-            let mut next = || {
-                at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (at >> 40) as f32 / 16777216.0 - 0.5
-            };
-            let x = ndarray::ArrayD::from_shape_simple_fn(dims, &mut next);
-            let factors: Vec<_> =
-                dims.iter().map(|&rows| Array2::from_shape_simple_fn((rows, rank), &mut next)).collect();
-            let options = PlanOptions::default();
-            let order = dims.len();
-            let plan = |mode| MttkrpPlan::new(dims, mode, rank, &options, gpu.caps()).unwrap();
-            let plans: Vec<_> = (0..order).map(plan).collect();
-            let xd = gpu.upload_tensor(x.view()).unwrap();
-            let exact: Vec<_> = factors.iter().map(|f| f.mapv(f64::from)).collect();
-            let views: Vec<_> = exact.iter().map(|f| f.view()).collect();
-            let x = x.mapv(f64::from);
-            for kind in [Tree::Two, Tree::MultiSweep] {
-                let tree = TreePlan::new(dims, rank, kind, None, &options, gpu.caps()).unwrap();
-                let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-                let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, &tree, updates, &xd, &factors).unwrap();
-                let mut seen = 0;
-                for mode in 0..order {
-                    let group = tree.group_before(mode).filter(|&group| tree.keeps(group));
-                    steps.start(mode).unwrap();
-                    let mut g = Array2::zeros((dims[mode], rank));
-                    gpu.inner.read(&steps.modes[mode].g, g.view_mut()).unwrap();
-                    let chain = match group {
-                        Some(_) => (0..tree.groups().len()).map(|group| tree.chain(group, mode)).max().unwrap(),
-                        None => plans[mode].chain(),
-                    };
-                    seen += usize::from(group.is_some());
-                    let expected = crate::reference::mttkrp_reference(x.view(), None, &views, mode);
-                    let scale = crate::reference::mttkrp_scale(x.view(), None, &views, mode);
-                    let own = (chain as usize + order + 1) as f64 * f64::from(f32::EPSILON);
-                    for ((g, e), s) in g.iter().zip(&expected).zip(&scale) {
-                        let error = (f64::from(*g) - e).abs();
-                        assert!(error <= own * s, "{dims:?} R {rank} mode {mode} {tree}: {g} and {e}, {error:e}");
-                    }
-                    // As if the factor had been replaced by itself: the next product is made anew.
-                    steps.tree.as_mut().unwrap().changed(mode);
-                }
-                assert!(seen > 0, "{tree}");
-            }
-        }
-    }
-
-    /// As if the device had f16 matrix units: the magnitudes that an update reports and the scales that it writes are those
-    /// that an upload of the same factors would have.
-    #[test]
-    fn scales_follow_the_factors() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let mut caps = gpu.caps().clone();
-        caps.f16_matrix_units = true;
-        let gpu = Gpu::on(gpu.inner.device.clone(), gpu.inner.queue.clone(), caps, Vec::new());
-        let (dims, rank) = ([70, 9, 300], 5);
-        let shape = crate::Shape::new(&dims).unwrap();
-        // Rows of very different magnitudes; the last slice of mode 1 makes a component that has one entry there.
-        let x = ndarray::Array3::from_shape_fn(dims, |(i, j, k)| {
-            ((i * 31 + j * 17 + k * 7) % 23) as f32 * 0.5f32.powi(i as i32 % 30)
-        });
-        let factors =
-            dims.map(|rows| Array2::from_shape_fn((rows, rank), |(i, r)| ((i * 5 + r * 3) % 11) as f32 + 0.25));
-        let options = PlanOptions::default().method(Method::Slice);
-        let plans = [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &options, gpu.caps()).unwrap());
-        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-        assert_eq!(updates[0].dispatches().last().unwrap().spec.shader, "als_scales");
-        let xd = gpu.upload_tensor(x.view()).unwrap();
-        let without = DeviceCaps { f16_matrix_units: false, ..gpu.caps().clone() };
-        let tree = TreePlan::new(&dims, rank, Tree::Two, None, &options, &without).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, &tree, updates, &xd, &factors).unwrap();
-        let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, 0).unwrap();
-        let mut before = steps.u.ranges.clone();
-        for mode in 0..3 {
-            steps.start(mode).unwrap();
-            steps.update(mode, &normal, false).unwrap();
-            steps.finish().unwrap();
-            let factors = steps.factors().unwrap();
-            before[mode] = factors[mode].columns().into_iter().map(|c| Range::of(c.iter())).collect();
-            assert_eq!(steps.u.ranges, before, "ranges after mode {mode}");
-            let stride = column_stride(rank);
-            let words = gpu.inner.read_buffer::<f32>(&steps.u.buffers[0], factor_rows(&shape) * stride).unwrap();
-            let scales = ArrayView2::from_shape((12, stride), &words[(weights_row(&shape) + 1) * stride..]).unwrap();
-            let expected = scale_rows(&before, &[1f32; 5]);
-            assert_eq!(scales.slice(s![..6, ..rank]), expected, "scales after mode {mode}");
-            for group in tree.groups() {
-                let first = 6 + 2 * group.start;
-                let expected = group_scale_rows::<f32>(&before, group.clone());
-                assert_eq!(scales.slice(s![first..first + 2, ..rank]), expected, "{group:?} after mode {mode}");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Kernel times from the device's own clock.
 
 use super::Inner;
+use super::ledger::Ticket;
 use super::scope::{create_buffer, scoped};
 use crate::Result;
 use std::time::Duration;
@@ -12,6 +13,7 @@ pub(super) struct Stopwatch {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     passes: u32,
+    _memory: Ticket,
 }
 
 impl Stopwatch {
@@ -21,7 +23,7 @@ impl Stopwatch {
             return Ok(None);
         }
         let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
-        let resolved = create_buffer(&inner.device, "timestamps", 16 * u64::from(passes), usage)?;
+        let (resolved, _memory) = create_buffer(inner, "timestamps", 16 * u64::from(passes), usage)?;
         let queries = scoped(&inner.device, "creation of timestamps", || {
             Ok(inner.device.create_query_set(&wgpu::QuerySetDescriptor {
                 label: Some("polyad.timestamps"),
@@ -29,7 +31,7 @@ impl Stopwatch {
                 count: 2 * passes,
             }))
         })?;
-        Ok(Some(Self { queries, resolved, passes }))
+        Ok(Some(Self { queries, resolved, passes, _memory }))
     }
 
     /// What a pass has to write.

@@ -2,8 +2,9 @@
 
 use super::kernel::{AtomicAdd, Dispatch, EntryParams, KernelSpec, Params, PerMode, Slot};
 use super::memory::{Slab, column_stride};
-use super::{DeviceCaps, Method, Problem, fold_grid, tuning};
+use super::{DeviceCaps, Method, Problem, fold_grid, tile_width, tuning};
 use crate::{Dtype, Error, Result};
+use std::fmt::Display;
 
 /// Blocks of an entry-wise method, resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub(super) struct Blocks {
     pub lanes: usize,
 }
 
-/// Resolves tau and F. When a tile's factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
+/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When a tile's
+/// factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
 pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warnings: &mut Vec<String>) -> Blocks {
     let table = tuning::entrywise(caps);
     let options = problem.options;
@@ -39,6 +41,11 @@ pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warni
             let rows = order.saturating_sub(1).max(1).saturating_mul(tile);
             rows.saturating_mul(columns).saturating_add(columns * entry_lanes(columns, tile)) <= words
         };
+        if options.tile.is_none() {
+            // Two workgroups at least share a multiprocessor's memory.
+            let half = |tau: usize| order.saturating_sub(1).max(1) * tau * columns <= words / 2;
+            tile = tile_width::choose(problem, columns, table.resident, |tau| half(tau) && fits(columns, tau));
+        }
         while columns > 1 && !fits(columns, tile) {
             columns = columns.div_ceil(2);
         }
@@ -54,17 +61,16 @@ pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warni
     Blocks { tile, columns, lanes: entry_lanes(columns, tile) }
 }
 
-/// The atomic addition that ELEM and TILE need.
-fn atomic(problem: &Problem, method: Method, caps: &DeviceCaps) -> Result<Option<AtomicAdd>> {
-    match (method, problem.dtype()) {
-        (Method::Slice, _) => Ok(None),
-        (_, Dtype::F32) if caps.f32_atomics => Ok(Some(AtomicAdd::F32)),
-        (_, Dtype::F32) => Ok(Some(AtomicAdd::CompareExchange32)),
-        (_, Dtype::F64) if caps.u64_atomics => Ok(Some(AtomicAdd::CompareExchange64)),
-        (_, Dtype::F64) => Err(Error::MissingFeature {
+/// The atomic addition that ELEM, TILE and FUSED without partial results need.
+pub(super) fn atomic(dtype: Dtype, what: impl Display, caps: &DeviceCaps) -> Result<AtomicAdd> {
+    match dtype {
+        Dtype::F32 if caps.f32_atomics => Ok(AtomicAdd::F32),
+        Dtype::F32 => Ok(AtomicAdd::CompareExchange32),
+        Dtype::F64 if caps.u64_atomics => Ok(AtomicAdd::CompareExchange64),
+        Dtype::F64 => Err(Error::MissingFeature {
             adapter: caps.name.clone(),
             feature: "SHADER_INT64_ATOMIC_ALL_OPS",
-            needed_for: format!("method {method} in f64"),
+            needed_for: format!("{what} in f64"),
         }),
     }
 }
@@ -94,7 +100,8 @@ pub(super) fn dispatches(
             "mttkrp_tile"
         }
     };
-    let spec = KernelSpec::new(shader, problem.dtype(), atomic(problem, method, caps)?, &consts);
+    let adds = (method != Method::Slice).then(|| atomic(problem.dtype(), format_args!("method {method}"), caps));
+    let spec = KernelSpec::new(shader, problem.dtype(), adds.transpose()?, &consts);
     let mut all = Vec::with_capacity(slabs.len() * (problem.columns.len() - 1));
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];

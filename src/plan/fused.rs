@@ -1,10 +1,10 @@
 //! Dispatches of FUSED: a matrix product whose Khatri-Rao operand is formed a block at a time where it is used, split
-//! along its reduction into pieces that a second kernel adds in a fixed order.
+//! along its reduction into pieces that a second kernel adds in a fixed order, or that add to the result atomically.
 
-use super::entrywise::per_mode;
+use super::entrywise::{atomic, per_mode};
 use super::kernel::{Dispatch, FusedParams, KernelSpec, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
-use super::{DeviceCaps, Precision, Problem, fold_grid, tuning};
+use super::{DeviceCaps, Precision, Problem, Reduction, fold_grid, tuning};
 use crate::{Dtype, Error, Result};
 
 /// How X lies in a slab, seen from the mode.
@@ -235,14 +235,19 @@ struct Cut {
 /// Cuts a slab so that its partial results stay within `limit`, and within the bound: the columns in whole tiles times
 /// the sum of the dims, and a tile for each workgroup wanted. Several pieces are made only as long as there are fewer
 /// workgroups than wanted, which is the second part; one piece is a result of the mode's rows, the first part, and of the
-/// last tile's surplus rows, the second. Columns of more tiles than that are cut.
-fn cut(kernel: &Kernel, view: View, width: usize, sum_of_dims: usize, element: u64, limit: u64) -> Result<Cut> {
+/// last tile's surplus rows, the second. Columns of more tiles than that are cut. No limit: nothing is stored.
+fn cut(kernel: &Kernel, view: View, width: usize, sum_of_dims: usize, element: u64, limit: Option<u64>) -> Result<Cut> {
     let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
     let run = view.run(kernel.runs);
     let run_steps = run.div_ceil(kernel.step);
     let steps = view.reduction / run * run_steps;
     let tile_bytes = |pieces: usize| (pieces * m_tiles * kernel.bm * kernel.bn) as u64 * element;
     let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, steps);
+    let Some(limit) = limit else {
+        let piece = steps.div_ceil(wanted);
+        let pieces = steps.div_ceil(piece);
+        return Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles: all_n, bytes: 0, bound: 0 });
+    };
     let fitting = (limit / tile_bytes(1)) as usize;
     if fitting == 0 {
         return Err(Error::LimitTooSmall {
@@ -280,7 +285,7 @@ pub(super) struct Fused {
     /// Some tile comes from the device's tuning file.
     pub tuned: bool,
     /// Which kernels, for people.
-    pub why: &'static str,
+    pub why: String,
 }
 
 /// Whether no slab before this one has rows of the result in common with it: their ranges along the mode are equal or
@@ -291,6 +296,16 @@ pub(super) fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
 
 /// All dispatches of the method. Where measured tiles need more scratch than there is, the table's are taken.
 pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
+    if problem.options.reduction == Reduction::Atomics {
+        let without = DeviceCaps { f16_matrix_units: false, f32_matrix_units: false, ..caps.clone() };
+        let mut fused = with_tiles_of(problem, &without, slabs, limit)?;
+        let units = (caps.f16_matrix_units || caps.f32_matrix_units) && problem.dtype() == Dtype::F32;
+        fused.why = format!(
+            "; pieces are added atomically, which is not repeatable{}",
+            if units { ", and without matrix units, which cannot do that" } else { "" }
+        );
+        return Ok(fused);
+    }
     let fused = with_tiles_of(problem, caps, slabs, limit);
     if fused.is_err() && caps.tuning.is_some() {
         return with_tiles_of(problem, &DeviceCaps { tuning: None, ..caps.clone() }, slabs, limit);
@@ -299,7 +314,10 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
 }
 
 fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
-    let element = problem.options.sums().bytes();
+    let (sums, element) = (problem.options.sums(), problem.options.sums().bytes());
+    let adds = problem.options.reduction == Reduction::Atomics;
+    let atomic = adds.then(|| atomic(sums, "a reduction by atomics", caps)).transpose()?;
+    let limit = (!adds).then_some(limit);
     let mut fused = Fused {
         dispatches: Vec::new(),
         partial_bytes: 0,
@@ -307,7 +325,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
         chain: 0,
         f16: false,
         tuned: false,
-        why: "",
+        why: String::new(),
     };
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = ends[1] - ends[0];
@@ -320,7 +338,8 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
             fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
             fused.partial_bound = fused.partial_bound.max(cut.bound);
             let (lanes, outputs) = reduce_shape(cut.pieces);
-            chain += (kernel.chain)(&kernel, cut.piece) + cut.pieces.div_ceil(lanes) + lanes + 1;
+            chain += (kernel.chain)(&kernel, cut.piece);
+            chain += if adds { cut.pieces } else { cut.pieces.div_ceil(lanes) + lanes + 1 };
             let others = || problem.other_modes();
             let all_row0 = problem.row0(slab);
             let partial_rows = cut.m_tiles * kernel.bm;
@@ -356,15 +375,22 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     run_stride: (if view.cols { cut.run * view.rows } else { cut.run }) as u32,
                     turn_runs: if turns { (view.right / cut.run) as u32 } else { u32::MAX },
                     turn_stride: ((view.rows - 1) * view.right) as u32,
+                    g_row0: slab.offsets[problem.mode] as u32,
+                    weights_row: problem.weights_row(),
+                    pad: [0; 2],
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                     row0: per_mode(others().map(|m| all_row0[m])),
                 };
+                let out = if adds { Slot::G(block) } else { Slot::Partial };
                 fused.dispatches.push(Dispatch {
-                    spec: kernel.spec.clone().stored(problem.dtype()),
+                    spec: KernelSpec { atomic, ..kernel.spec.clone().stored(problem.dtype()) },
                     params: Params::Fused(params),
-                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), Slot::Partial],
+                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), out],
                     grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
                 });
+                if adds {
+                    continue;
+                }
                 let [x, y] = fold_grid((view.rows * columns / 4).div_ceil(outputs) as u64, caps)?;
                 let reduce = ReduceParams {
                     rows: view.rows as u32,
@@ -382,8 +408,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                 };
                 let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
                 fused.dispatches.push(Dispatch {
-                    spec: KernelSpec::new("reduce_partials", problem.options.sums(), None, &consts)
-                        .stored(problem.dtype()),
+                    spec: KernelSpec::new("reduce_partials", sums, None, &consts).stored(problem.dtype()),
                     params: Params::Reduce(reduce),
                     slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
                     grid: [x, y, 1],
@@ -399,6 +424,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
         (false, _, _) if on_f32_units => "; on f32 matrix units",
         (false, Precision::Fast, Dtype::F32) => "; in f32, without matrix units that would be faster",
         _ => "",
-    };
+    }
+    .into();
     Ok(fused)
 }

@@ -95,7 +95,7 @@ pub enum Slot {
     G(usize),
     /// Scratch: Khatri-Rao rows that a matrix product reads.
     KhatriRao,
-    /// Scratch: the one-sided product of a middle mode (GEMM), pieces of the result (FUSED).
+    /// Scratch: the one-sided product of a middle mode (GEMM), pieces of the result (FUSED by partial results).
     Partial,
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
@@ -270,7 +270,7 @@ pub struct MultiplySumParams {
 /// Parameters of the fused kernels; `FusedParams` in the shaders.
 ///
 /// ```
-/// assert_eq!(std::mem::size_of::<polyad::plan::FusedParams>(), 144);
+/// assert_eq!(std::mem::size_of::<polyad::plan::FusedParams>(), 160);
 /// ```
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Pod, Zeroable)]
@@ -315,6 +315,12 @@ pub struct FusedParams {
     pub turn_runs: u32,
     /// Entries of X that are skipped then: the other rows of this mode.
     pub turn_stride: u32,
+    /// First row of the result (where pieces are added to it atomically).
+    pub g_row0: u32,
+    /// Row of the factor buffer that holds the weights (likewise).
+    pub weights_row: u32,
+    /// Fills the row.
+    pub pad: [u32; 2],
     /// Dims of the slab's other modes, in order.
     pub dims: PerMode,
     /// First factor row of each other mode for this slab.

@@ -45,6 +45,11 @@ pub fn buffer_limit(caps: &DeviceCaps, dtype: Dtype) -> u64 {
     limit / 16 * 16
 }
 
+/// Bytes of a buffer that has to hold that many: bindings of `vec4<f64>` count in 32 bytes, and no buffer is empty.
+pub(crate) fn buffer_bytes(bytes: u64) -> u64 {
+    bytes.next_multiple_of(32).max(32)
+}
+
 /// Cuts a tensor into slabs of at most `limit` bytes, in row-major order.
 ///
 /// # Errors

@@ -5,27 +5,35 @@
 
 mod caps;
 mod entrywise;
+mod footprint;
 mod fused;
 mod gemm;
 mod kernel;
 mod memory;
+mod model;
 mod options;
+mod tile_width;
 mod tree;
 mod tuning;
 mod update;
 mod walk;
 
 pub use caps::{DeviceCaps, DeviceKind};
+pub use footprint::Footprint;
+#[cfg(feature = "gpu")]
+pub(crate) use footprint::parameter_stride;
+pub(crate) use gemm::{PANEL, in_panels};
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams,
     MultiplySumParams, Params, PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
-pub(crate) use memory::{factor_rows, group_scale_row, weights_row};
-pub use options::{Method, PlanOptions, Precision};
+pub(crate) use memory::{buffer_bytes, factor_rows, group_scale_row, weights_row};
+pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
+pub use options::{Method, PlanOptions, Precision, Reduction, Tree};
 pub(crate) use tree::Kept;
-pub use tree::{Tree, TreePlan};
+pub use tree::TreePlan;
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
@@ -158,7 +166,7 @@ impl MttkrpPlan {
                     let options = options.clone().method(Method::Fused);
                     fallback = Some(Box::new(Self::new(&shape, mode, rank, &options, &without)?));
                 }
-                reason.push_str(fused.why);
+                reason.push_str(&fused.why);
                 scratch_bound = Some(fused.partial_bound);
                 tuning = caps.tuning.as_ref().filter(|_| fused.tuned).map(|tuning| tuning.name().to_owned());
                 if let Some(name) = &tuning {
@@ -361,16 +369,17 @@ impl MttkrpPlan {
         self.fallback.as_deref()
     }
 
-    /// For FUSED, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
-    /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes. `None` for other methods.
+    /// For FUSED on a GPU, what its scratch is at most: the rank, rounded up to whole tiles, times the sum of the dims, and one
+    /// tile for each workgroup that is wanted at the same time (see [`Tile::groups`]), in bytes; 0 where pieces are added
+    /// atomically. `None` for other methods and on a CPU.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
     /// let (options, caps) = (PlanOptions::default().method(Method::Fused), DeviceCaps::webgpu_minimum("any GPU"));
     /// let plan = MttkrpPlan::new(&[200, 300, 400], 0, 32, &options, &caps).unwrap();
     /// assert!(plan.scratch_bound().is_some_and(|most| plan.total_scratch_bytes() <= most));
-    /// // 32 columns times the sum of dims, and 1056 tiles of 64 x 32.
-    /// assert_eq!(plan.scratch_bound(), Some(4 * (32 * 900 + 1056 * 64 * 32)));
+    /// // 32 columns times the sum of dims, and 1056 tiles of 128 x 32.
+    /// assert_eq!(plan.scratch_bound(), Some(4 * (32 * 900 + 1056 * 128 * 32)));
     /// ```
     pub fn scratch_bound(&self) -> Option<u64> {
         self.scratch_bound
@@ -386,7 +395,7 @@ impl MttkrpPlan {
         self.walk.as_ref()
     }
 
-    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one, the others none.
+    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one (none for [`Reduction::Atomics`]), the others none.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
@@ -441,7 +450,12 @@ fn resolve(
         return Ok((Method::Fused, "the fastest on a CPU, with scratch of a few blocks".into(), None));
     }
     Ok(match fused::dispatches(problem, caps, slabs, limit) {
-        Ok(fused) => (Method::Fused, "the fastest on a GPU, with scratch of a few tiles".into(), Some(fused)),
+        Ok(fused) => {
+            let scratch = if fused.partial_bytes > 0 { "with scratch of a few tiles" } else { "without scratch" };
+            (Method::Fused, format!("the fastest on a GPU, {scratch}"), Some(fused))
+        }
+        // It was asked for by the reduction, and no other method can do without the feature.
+        Err(error @ Error::MissingFeature { .. }) => return Err(error),
         Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}"), None),
     })
 }

@@ -117,6 +117,105 @@ impl FromStr for Precision {
     }
 }
 
+/// How FUSED adds up the pieces that a reduction is split into. The other methods have one way each.
+///
+/// ```
+/// use polyad::plan::Reduction;
+/// assert_eq!("atomics".parse::<Reduction>().unwrap(), Reduction::Atomics);
+/// assert_eq!(Reduction::default().name(), "partials");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Reduction {
+    /// Every piece has a result of its own in scratch memory, and these are added in a fixed order: repeatable.
+    #[default]
+    Partials,
+    /// Pieces add to the result atomically: no scratch, and not repeatable. The kernels are those without matrix units,
+    /// from whose fragments single numbers cannot be taken; f64 needs 64-bit atomics.
+    Atomics,
+}
+
+impl Reduction {
+    /// The word of the command line: `partials` or `atomics`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Partials => "partials",
+            Self::Atomics => "atomics",
+        }
+    }
+}
+
+impl FromStr for Reduction {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [Self::Partials, Self::Atomics].into_iter().find(|r| r.name() == text).ok_or_else(|| Error::Option {
+            name: "reduction",
+            value: text.into(),
+            requirement: "it must be partials or atomics".into(),
+        })
+    }
+}
+
+/// Whether CP-ALS keeps partial products of the tensor. The updates and their order are the same in any case, and so are
+/// the results but for rounding.
+///
+/// ```
+/// use polyad::Tree;
+/// assert_eq!("multi".parse::<Tree>().unwrap(), Tree::MultiSweep);
+/// assert_eq!(Tree::default(), Tree::Auto);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Tree {
+    /// What is likely to take least time within the memory budget.
+    #[default]
+    Auto,
+    /// One MTTKRP a mode: as many passes over the tensor as it has modes.
+    None,
+    /// Two groups of modes, two passes a sweep: a dimension tree (Phan, Tichavsky and Cichocki 2013, sec. III).
+    Two,
+    /// Three groups or more: a product lasts from one sweep into the next, g / (g - 1) passes a sweep for g groups
+    /// (multi-sweep dimension tree, Ma and Solomonik 2020).
+    MultiSweep,
+}
+
+impl Tree {
+    const ALL: [Self; 4] = [Self::Auto, Self::None, Self::Two, Self::MultiSweep];
+
+    /// The word of the command line: `auto`, `none`, `two` or `multi`.
+    ///
+    /// ```
+    /// assert_eq!(polyad::Tree::Two.name(), "two");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Two => "two",
+            Self::MultiSweep => "multi",
+        }
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Tree {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|tree| tree.name() == text).ok_or_else(|| Error::Option {
+            name: "tree",
+            value: text.into(),
+            requirement: "it must be auto, none, two or multi".into(),
+        })
+    }
+}
+
 /// What a plan may be told. All of it has defaults.
 ///
 /// ```
@@ -137,6 +236,8 @@ pub struct PlanOptions {
     pub tile: Option<usize>,
     /// Column block F: ranks that a workgroup handles at a time.
     pub column_block: Option<usize>,
+    /// How FUSED adds up pieces (partials).
+    pub reduction: Reduction,
     /// f32 data are summed in f64, and the result is f64.
     pub(crate) wide: bool,
 }
@@ -177,6 +278,17 @@ impl PlanOptions {
     /// ```
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self
+    }
+
+    /// How FUSED adds up the pieces of its reduction.
+    ///
+    /// ```
+    /// use polyad::plan::{PlanOptions, Reduction};
+    /// assert_eq!(PlanOptions::default().reduction(Reduction::Atomics).reduction, Reduction::Atomics);
+    /// ```
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
         self
     }
 

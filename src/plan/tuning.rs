@@ -15,20 +15,22 @@ pub(crate) const DEFAULT_GROUPS: u32 = 1056;
 /// Block sizes of the entry-wise kernels (ELEM, SLICE, TILE) on one device class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntrywiseBlocks {
-    /// Default tau by order of the tensor, from order 2 on; the last entry serves all higher orders.
+    /// Default tau of the CPU by order of the tensor, from order 2 on; the last entry serves all higher orders.
     pub tile: [usize; 4],
     /// Largest column block F.
     pub column_block: usize,
     /// Invocations of a workgroup, as near as F allows.
     pub workgroup: usize,
+    /// Workgroups that run at the same time: 2048 invocations on each of the 132 multiprocessors of the card measured on.
+    pub resident: usize,
 }
 
 /// The block sizes for a device.
 pub(super) fn entrywise(caps: &DeviceCaps) -> EntrywiseBlocks {
     match caps.kind {
         // Few threads: large tiles, so that a tile's factor rows are reused from cache often.
-        DeviceKind::Cpu => EntrywiseBlocks { tile: [256, 32, 16, 8], column_block: 64, workgroup: 1 },
-        _ => EntrywiseBlocks { tile: [64, 32, 8, 4], column_block: 32, workgroup: 128 },
+        DeviceKind::Cpu => EntrywiseBlocks { tile: [256, 32, 16, 8], column_block: 64, workgroup: 1, resident: 1 },
+        _ => EntrywiseBlocks { tile: [64, 32, 8, 4], column_block: 32, workgroup: 128, resident: 2112 },
     }
 }
 
@@ -188,7 +190,11 @@ pub(super) fn fused_f16(
         (0..=32, _, false) => &[(64, 32, 64, 2, 2, 512), (64, 32, 32, 2, 2, 512)],
         (0..=64, _, false) => &[(64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
         (0..=128, _, false) => &[(128, 128, 64, 2, 4, 512), (64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
-        (_, _, false) => &[(128, 256, 32, 2, 4, 0), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
+        // Where it means no more padding.
+        _ if width.next_multiple_of(256) == width.next_multiple_of(128) => {
+            &[(128, 256, 32, 2, 4, 0), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)]
+        }
+        _ => &[(128, 128, 64, 2, 4, 512), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
     };
     let fits = |&&(bm, bn, bk, sm, sn, _): &&Blocks| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };

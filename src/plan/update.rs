@@ -25,6 +25,13 @@ pub struct UpdatePlan {
 }
 
 impl UpdatePlan {
+    /// The buffers that an update has beside those of the MTTKRP.
+    pub(crate) const SLOTS: [Slot; 6] =
+        [Slot::Root, Slot::Product, Slot::Solution, Slot::ColumnSums, Slot::GramPieces, Slot::State];
+
+    /// Bytes of the timestamps of an MTTKRP and an update.
+    pub(crate) const TIMES: u64 = 32;
+
     /// Plans the update that follows this MTTKRP.
     ///
     /// # Errors

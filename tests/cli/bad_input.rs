@@ -96,6 +96,7 @@ fn bad_use() {
         ("decompose x.npy --rank 2 --method fast", USE, "auto, elem, slice, tile, gemm, fused"),
         ("decompose x.npy --rank 2 --precision f16", USE, "float32, fast"),
         ("mttkrp x.npy --factors u --mode 0 --precision f16 -o g.npy", USE, "float32, fast"),
+        ("decompose x.npy --rank 2 --reduction sums", USE, "partials, atomics"),
         ("decompose x.npy --rank 2 --dtype f16", USE, "f32, f64"),
         ("decompose x.npy --rank 2 --device ''", USE, "--device is empty"),
         ("decompose x.npy --rank 2 --seed -3", USE, "'-3'"),

@@ -2,10 +2,12 @@
 #![cfg(feature = "cli")]
 
 mod bad_input;
+mod bench;
 mod checkpoint;
 mod decompose;
 mod models;
 mod mttkrp;
 mod others;
+mod plan;
 mod support;
 mod tune;

@@ -161,6 +161,20 @@ fn dtype_is_the_files_and_quiet_is_silent() {
     let ran = folder.run(&args).ok();
     assert_eq!(ran.stdout, "");
     assert_eq!(read::<f32>(&folder), Array2::<f32>::from_elem((3, 1), 2.0));
-    folder.run(&[&args[..], &["--precision", "fast"]].concat()).ok();
+    folder.run(&[&args[..], &["--precision", "fast", "--reduction", "atomics"]].concat()).ok();
     assert_eq!(read::<f32>(&folder), Array2::<f32>::from_elem((3, 1), 2.0));
+}
+
+/// f32 factors are converted as they are read, by threads that have to be those asked for.
+#[test]
+fn threads_are_there_before_files_are_read() {
+    let folder = Folder::new();
+    folder.put("x.npy", &Array3::<f32>::ones((2, 3, 4)));
+    put_factors(&folder, "u", &[2, 3, 4].map(|rows| Array2::<f32>::ones((rows, 2))));
+    let line = ["mttkrp", "x.npy", "--factors", "u", "--mode", "0", "--threads", "2", "--output", "g.npy"];
+    let ran = folder.run(&line);
+    assert!(ran.code == Some(0) && ran.stdout.contains("CPU"), "{ran:#?}");
+    let line = ["decompose", "x.npy", "--rank", "2", "--init", "u", "--threads", "2", "--output", "model"];
+    let ran = folder.run(&line);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
 }

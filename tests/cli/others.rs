@@ -88,7 +88,7 @@ fn help_and_version() {
     let folder = Folder::new();
     assert_eq!(folder.run(&["--version"]).ok().stdout, format!("polyad {}\n", env!("CARGO_PKG_VERSION")));
     assert!(folder.run(&["--help"]).ok().stdout.contains("Examples:"));
-    for command in ["decompose", "mttkrp", "plot", "devices", "info", "tune"] {
+    for command in ["decompose", "mttkrp", "plan", "plot", "devices", "info", "tune", "sweep-tile", "bench"] {
         assert!(folder.run(&[command, "--help"]).ok().stdout.contains("Usage: polyad"), "{command}");
     }
     for command in ["decompose", "mttkrp"] {

@@ -21,14 +21,34 @@ pub fn minimal_gpu(features: wgpu::Features) -> Option<Gpu> {
 
 /// A device of the test's own.
 pub fn device(features: wgpu::Features) -> Result<(wgpu::Device, wgpu::Queue), String> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    device_with(&adapter()?, features, wgpu::Limits::default())
+}
+
+/// The first adapter of the driver's order.
+pub fn adapter() -> Result<wgpu::Adapter, String> {
+    adapter_of(wgpu::InstanceDescriptor::new_without_display_handle())
+}
+
+/// The same, of an instance of the test's own.
+pub fn adapter_of(descriptor: wgpu::InstanceDescriptor) -> Result<wgpu::Adapter, String> {
+    let instance = wgpu::Instance::new(descriptor);
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-    let adapter = adapters.first().ok_or("no adapter")?;
-    let descriptor = wgpu::DeviceDescriptor { required_features: features, ..Default::default() };
+    adapters.into_iter().next().ok_or("no adapter".into())
+}
+
+/// A device with these of the adapter's features and these limits.
+pub fn device_with(
+    adapter: &wgpu::Adapter,
+    features: wgpu::Features,
+    limits: wgpu::Limits,
+) -> Result<(wgpu::Device, wgpu::Queue), String> {
+    let descriptor =
+        wgpu::DeviceDescriptor { required_features: features, required_limits: limits, ..Default::default() };
     pollster::block_on(adapter.request_device(&descriptor)).map_err(|e| e.to_string())
 }
 
-fn or_skip<G>(found: Result<G, String>) -> Option<G> {
+/// What was opened, or `None` after saying that the test is skipped.
+pub fn or_skip<G>(found: Result<G, String>) -> Option<G> {
     match found {
         Ok(gpu) => Some(gpu),
         Err(error) => {

@@ -4,6 +4,7 @@
 
 pub mod devices;
 pub mod known;
+pub mod wrapped;
 
 use ndarray::{Array1, Array2, ArrayD, ArrayView1, ArrayView2, ArrayViewD, IxDyn, Zip};
 use polyad::Real;

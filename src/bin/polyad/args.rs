@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use polyad::plan::{PlanOptions, Precision};
-use polyad::{Dtype, Every, Method};
+use polyad::plan::{PlanOptions, Precision, Reduction};
+use polyad::{Dtype, Every, Method, Tree};
 
 /// How the work is done: device and its tuning file, method, dtype, precision.
 #[derive(Debug, clap::Args)]
@@ -30,25 +30,116 @@ pub struct Work {
     /// Threads of the CPU [default: one for each core]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub threads: Option<usize>,
+    /// How fused adds up the pieces of a sum: partials is repeatable bit for bit; atomics needs no scratch memory, is not
+    /// repeatable and leaves matrix units unused. Other methods ignore it
+    #[arg(long, default_value = "partials", value_parser = reductions())]
+    pub reduction: Reduction,
 }
 
 impl Work {
     /// What a plan is told of it.
     pub fn plan(&self, dtype: Dtype) -> PlanOptions {
-        PlanOptions::default().method(self.method).precision(self.precision).dtype(dtype)
+        let options = PlanOptions::default().method(self.method).dtype(dtype);
+        options.precision(self.precision).reduction(self.reduction)
     }
 }
 
-fn methods() -> impl TypedValueParser<Value = Method> {
+/// Which products of the tensor CP-ALS keeps.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Kept {
+    /// Whether products of the tensor are kept for several modes: none for one pass over the tensor a mode, two for two
+    /// passes a sweep, multi for fewer still; the result is the same but for rounding
+    #[arg(long, default_value = "auto", value_parser = trees())]
+    pub tree: Tree,
+    /// Most that such products may take on the device: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: as much
+    /// as the tensor, at least 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = card_memory)]
+    pub memory_budget: Option<Bytes>,
+}
+
+impl Kept {
+    /// The budget in bytes.
+    pub fn budget(&self) -> Option<u64> {
+        self.memory_budget.map(|bytes| bytes.0)
+    }
+}
+
+fn trees() -> impl TypedValueParser<Value = Tree> {
+    PossibleValuesParser::new(["auto", "none", "two", "multi"]).try_map(|word| word.parse::<Tree>())
+}
+
+/// Bytes of `--card-memory` and `--memory-budget`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// What the option says of itself.
+    pub const HELP: &str = "Memory of one card: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: the device's own \
+                            where it is known]";
+}
+
+/// `--card-memory` and `--memory-budget`: a number of bytes, or a number with a unit.
+pub fn card_memory(text: &str) -> Result<Bytes, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("kb", 1e3),
+        ("mb", 1e6),
+        ("gb", 1e9),
+        ("tb", 1e12),
+        ("kib", 1024.0),
+        ("mib", 1048576.0),
+        ("gib", 1073741824.0),
+        ("tib", 1099511627776.0),
+        ("b", 1.0),
+    ];
+    let wanted = || format!("{text:?} is no number of bytes such as 80000000000, 80GB or 80GiB");
+    let lower = text.trim().to_ascii_lowercase();
+    let bytes = if let Ok(whole) = lower.parse::<u64>() {
+        whole
+    } else {
+        let (number, factor) = UNITS
+            .into_iter()
+            .find_map(|(unit, factor)| lower.strip_suffix(unit).map(|number| (number.trim(), factor)))
+            .unwrap_or((&lower, 1.0));
+        let value = number.parse::<f64>().map_err(|_| wanted())? * factor;
+        if !(value >= 0.0 && value < u64::MAX as f64) {
+            return Err(wanted());
+        }
+        value.round() as u64
+    };
+    if bytes == 0 { Err("it is 0: it must be at least 1 byte".into()) } else { Ok(Bytes(bytes)) }
+}
+
+/// `--dims`: `AxBxC`.
+pub fn dims(text: &str) -> Result<Vec<usize>, String> {
+    let dim = |part: &str| part.trim().parse::<usize>().map_err(|e| format!("{part:?} in {text:?}: {e}"));
+    text.split(['x', 'X', ',']).map(dim).collect()
+}
+
+/// `--ranks`: one or several, each at least 1.
+pub fn rank(text: &str) -> Result<usize, String> {
+    match text.trim().parse::<usize>() {
+        Ok(0) => Err("it is 0: a rank is at least 1".into()),
+        Ok(rank) => Ok(rank),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Words of `--method`.
+pub fn methods() -> impl TypedValueParser<Value = Method> {
     let words = std::iter::once(Method::Auto).chain(Method::ALL).map(Method::name);
     PossibleValuesParser::new(words).try_map(|word| word.parse::<Method>())
 }
 
-fn precisions() -> impl TypedValueParser<Value = Precision> {
+/// Words of `--precision`.
+pub fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(["float32", "fast"]).try_map(|word| word.parse::<Precision>())
 }
 
-/// The words of `--dtype`.
+fn reductions() -> impl TypedValueParser<Value = Reduction> {
+    PossibleValuesParser::new(["partials", "atomics"]).try_map(|word| word.parse::<Reduction>())
+}
+
+/// Words of `--dtype`.
 pub fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())
 }
@@ -134,5 +225,22 @@ mod tests {
         for wrong in ["0", "-1", "s", "-1s", "infs", "nans", "1m"] {
             assert!(every(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn bytes_with_and_without_units() {
+        let cases = [("80", 80), ("80GB", 80_000_000_000), ("1.5 KiB", 1536), ("2tib", 2 << 40), ("7b", 7)];
+        for (text, bytes) in cases {
+            assert_eq!(card_memory(text), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GB", "-1", "0", "nanGB", "1e30", "80 GiBi", "inf"] {
+            assert!(card_memory(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn dims_with_x() {
+        assert_eq!(dims("3x4x5"), Ok(vec![3, 4, 5]));
+        assert!(["", "3x", "x", "3x-4", "axb", "3*4"].iter().all(|text| dims(text).is_err()));
     }
 }

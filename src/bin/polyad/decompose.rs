@@ -1,17 +1,17 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
-use crate::args::{Ranks, Work, at_least_one, every};
-use crate::device::{Choice, choose};
+use crate::args::{Bytes, Kept, Ranks, Work, at_least_one, card_memory, every};
+use crate::device::{Choice, choose, start_threads};
 use crate::failure::Failure;
+use crate::forecast::Question;
 use crate::progress::{self, Progress};
 use crate::report;
 use crate::report::{Out, components, number, show, warn};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ndarray::ArrayViewD;
 use polyad::io::{self, TensorFile};
 use polyad::plan::{DeviceCaps, MttkrpPlan};
 use polyad::{
-    Backend, Checkpoint, CpAlsOptions, CpAlsResult, Dtype, Error, Every, Init, MAX_ORDER, Real, Seconds, Shape, Tree,
+    Backend, Checkpoint, CpAlsOptions, CpAlsResult, Dtype, Error, Every, Init, MAX_ORDER, Real, Seconds, Shape,
     cp_als_with,
 };
 use std::ops::ControlFlow;
@@ -49,13 +49,8 @@ pub struct Args {
     /// a model
     #[arg(long, value_name = "random|normal|nvecs|DIR", default_value = "random")]
     init: String,
-    /// Whether products of the tensor are kept for several modes: none for one pass over the tensor a mode, two for two
-    /// passes a sweep, multi for fewer still; the result is the same but for rounding
-    #[arg(long, default_value = "auto", value_parser = trees())]
-    tree: Tree,
-    /// Most bytes that such products may take on the device [default: as many as the tensor, at least 64 MiB]
-    #[arg(long, value_name = "BYTES")]
-    memory_budget: Option<u64>,
+    #[command(flatten)]
+    kept: Kept,
     /// Go on along what a sweep changed, where that lowers the error: fewer sweeps on collinear data; not
     /// with --fix, --nonneg, --starts, --ridge or --checkpoint
     #[arg(long)]
@@ -87,6 +82,11 @@ pub struct Args {
     /// Print every N-th sweep
     #[arg(long, value_name = "N", default_value_t = 1)]
     print_every: usize,
+    /// Print the plan and what it costs first (see `polyad plan`)
+    #[arg(long)]
+    explain: bool,
+    #[arg(long, value_name = "BYTES", value_parser = card_memory, help = Bytes::HELP)]
+    card_memory: Option<Bytes>,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -104,10 +104,6 @@ Examples:
   polyad decompose tensor.npy --rank 1..6
   polyad decompose tensor.npy --rank 8 --nonneg --starts 5 --checkpoint run --checkpoint-every 30s --resume
   polyad decompose tensor.npy --rank 3 --json > summary.json";
-
-fn trees() -> impl TypedValueParser<Value = Tree> {
-    PossibleValuesParser::new(["auto", "none", "two", "multi"]).try_map(|word| word.parse::<Tree>())
-}
 
 /// What `summary.json` holds.
 #[derive(Debug, serde::Serialize)]
@@ -153,6 +149,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         (args.rank.first..=args.rank.last)
             .try_for_each(|rank| check_input_stays(&args.input, &args.place(dir, rank)))?;
     }
+    start_threads(&args.work)?;
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
     args.fix.iter().chain(args.nonneg.iter().flatten()).try_for_each(|&mode| shape.check_mode(mode))?;
@@ -163,6 +160,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let choice = choose(work, &shape, columns, file.natural_dtype())?;
     out.line(format_args!("tensor   {}, {}", show(&shape), file.stored_dtype()));
     out.line(format_args!("device   {}: {}", choice.device.name(), choice.why));
+    foresee(args, &shape, &choice, out)?;
     match choice.dtype {
         Dtype::F32 => decompose::<f32>(args, &file, start, choice, out),
         Dtype::F64 => decompose::<f64>(args, &file, start, choice, out),
@@ -182,6 +180,30 @@ impl Args {
             Some(modes) => modes.clone(),
             None => Vec::new(),
         }
+    }
+}
+
+/// Prints what the run will cost, where that was asked for, and errors where it is known not to fit.
+fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result<(), Failure> {
+    let question = Question {
+        dims: shape.dims(),
+        rank: args.rank.last,
+        mode: None,
+        options: args.work.plan(choice.dtype),
+        kept: args.kept,
+        caps: choice.device.caps(),
+        card_memory: args.card_memory.map(|bytes| bytes.0),
+        machine: None,
+    };
+    let forecast = question.answer()?;
+    if args.explain {
+        out.line("");
+        forecast.print(out);
+        out.line("");
+    }
+    match question.refusal(&forecast) {
+        Some(reason) => Err(Failure::Failed(reason)),
+        None => Ok(()),
     }
 }
 
@@ -296,9 +318,9 @@ fn one<T: Real>(
         .nonneg(nonneg.iter().copied())
         .ridge(args.ridge)
         .plan(args.work.plan(T::DTYPE))
-        .tree(args.tree)
+        .tree(args.kept.tree)
         .line_search(args.line_search);
-    options.memory_budget = args.memory_budget;
+    options.memory_budget = args.kept.budget();
     options.max_seconds = args.max_seconds;
     options.checkpoint = args
         .checkpoint

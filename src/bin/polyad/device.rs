@@ -18,14 +18,16 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-/// Chooses a device for a problem, and starts the threads that all work on the CPU is done by. `natural` is the file's
-/// dtype.
+/// Starts the threads of `--threads`, which all work on the CPU is done by: before anything is read, as reading uses them.
+pub fn start_threads(work: &Work) -> Result<(), Failure> {
+    let Some(threads) = work.threads else { return Ok(()) };
+    at_least_one("--threads", threads)?;
+    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))
+}
+
+/// Chooses a device for a problem. `natural` is the file's dtype.
 pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result<Choice, Failure> {
-    if let Some(threads) = work.threads {
-        at_least_one("--threads", threads)?;
-        let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-        started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))?;
-    }
     let asked = work.dtype;
     let wanted = asked.unwrap_or(natural);
     let (device, why) = match work.device.to_ascii_lowercase().as_str() {
@@ -60,6 +62,32 @@ pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result
         warn(warning);
     }
     Ok(Choice { device, dtype, why, warnings })
+}
+
+/// The device of a word: cpu, gpu, or part of an adapter's name. Its warnings are printed.
+pub fn choose_by_name(word: &str) -> Result<Device, Failure> {
+    let device = match word.to_ascii_lowercase().as_str() {
+        "cpu" => Device::Cpu(Cpu::new()),
+        "" => return Err(Failure::Usage("--device is empty: it must be cpu, gpu or an adapter's name".into())),
+        "gpu" => gpu(None)?,
+        _ => gpu(Some(word))?,
+    };
+    warnings_of(&device).iter().for_each(|warning| warn(warning));
+    if device.caps().kind == polyad::plan::DeviceKind::Software {
+        warn(&format!("{} is a software adapter, not a GPU", device.name()));
+    }
+    Ok(device)
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(name: Option<&str>) -> Result<Device, Failure> {
+    open_gpu(name, |builder| builder).map(Device::Gpu)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu(name: Option<&str>) -> Result<Device, Failure> {
+    let word = name.unwrap_or("gpu");
+    Err(Failure::Usage(format!("--device {word}: this polyad was built without GPU support (feature \"gpu\")")))
 }
 
 /// The best adapter, or the one of that name, opened as `with` has it.

@@ -1,6 +1,8 @@
 //! `polyad devices`: every adapter and the CPU, with what counts for this crate.
 
 use crate::failure::Failure;
+#[cfg(feature = "gpu")]
+use crate::profile::{F16_UNITS, F32_UNITS};
 use crate::report::{Out, bytes};
 use polyad::plan::DeviceCaps;
 use polyad::{Backend, Cpu};
@@ -29,6 +31,8 @@ struct Listed {
     /// `null` for the CPU, which has none.
     limits: Option<Limits>,
     features: Vec<Feature>,
+    /// Those that kernels use.
+    matrix_units: Vec<&'static str>,
     /// The tuning file in use; `null` where there is none.
     tuning: Option<String>,
     warnings: Vec<String>,
@@ -42,6 +46,9 @@ struct Limits {
     max_workgroup_invocations: u32,
     max_workgroup_memory: u32,
     max_workgroups_per_dim: u32,
+    uniform_alignment: u32,
+    /// 0 where it varies.
+    subgroup_size: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +94,7 @@ fn listed_cpu(caps: &DeviceCaps) -> Listed {
         threads: Some(caps.threads),
         limits: None,
         features: Vec::new(),
+        matrix_units: Vec::new(),
         tuning: None,
         warnings: Vec::new(),
     }
@@ -110,11 +118,18 @@ fn adapters() -> Vec<Listed> {
             max_workgroup_invocations: a.caps.max_workgroup_invocations,
             max_workgroup_memory: a.caps.max_workgroup_memory,
             max_workgroups_per_dim: a.caps.max_workgroups_per_dim,
+            uniform_alignment: a.caps.uniform_alignment,
+            subgroup_size: a.caps.subgroup_size,
         }),
         features: a
             .features
             .iter()
             .map(|f| Feature { name: f.name, present: f.present, used_for: f.used_for })
+            .collect(),
+        matrix_units: [(a.caps.f16_matrix_units, F16_UNITS), (a.caps.f32_matrix_units, F32_UNITS)]
+            .iter()
+            .filter(|(present, _)| *present)
+            .map(|&(_, name)| name)
             .collect(),
         tuning: a.caps.tuning.map(|tuning| tuning.name().to_owned()),
         warnings: a.warnings,

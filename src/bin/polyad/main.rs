@@ -3,17 +3,25 @@
 //! Exit code 0 is success, 2 bad use, 1 bad input or a failure. An error is one line on stderr.
 
 mod args;
+mod bench;
+mod chart;
 mod decompose;
 mod device;
 mod devices;
 mod failure;
+mod forecast;
 mod info;
+#[allow(dead_code, reason = "the benchmark uses the rest of it")]
+mod measure;
 mod mttkrp;
+mod plan;
 mod plot;
+mod profile;
 mod progress;
 mod reconstruct;
 mod report;
 mod score;
+mod sweep_tile;
 mod tune;
 
 use clap::error::ErrorKind;
@@ -41,6 +49,7 @@ Examples:
   polyad mttkrp tensor.npy --factors model --mode 0 --output g.npy
   polyad devices
   polyad tune
+  polyad plan --dims 1024x1024x1024 --rank 2000 --card-memory 80GB
 
 Tensors are .npy, .npz (FILE.npz:NAME where it holds more than one array) or Tensor Toolbox text.
 Exit code: 0 success, 1 bad input or a failure, 2 bad use.";
@@ -49,11 +58,14 @@ Exit code: 0 success, 1 bad input or a failure, 2 bad use.";
 enum Command {
     Decompose(decompose::Args),
     Mttkrp(mttkrp::Args),
+    Plan(plan::Args),
     Plot(plot::Args),
     Score(score::Args),
     Reconstruct(reconstruct::Args),
     Devices(devices::Args),
     Tune(tune::Args),
+    SweepTile(sweep_tile::Args),
+    Bench(bench::Args),
     Info(info::Args),
 }
 
@@ -67,11 +79,14 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Decompose(args) => decompose::run(&args, &mut out),
         Command::Mttkrp(args) => mttkrp::run(&args, &mut out),
+        Command::Plan(args) => plan::run(&args, &mut out),
         Command::Plot(args) => plot::run(&args, &mut out),
         Command::Score(args) => score::run(&args, &mut out),
         Command::Reconstruct(args) => reconstruct::run(&args, &mut out),
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Tune(args) => tune::run(&args, &mut out),
+        Command::SweepTile(args) => sweep_tile::run(&args, &mut out),
+        Command::Bench(args) => bench::run(&args, &mut out),
         Command::Info(args) => info::run(&args, &mut out),
     };
     match done.and_then(|()| out.check()) {

@@ -1,7 +1,7 @@
 //! `polyad mttkrp`: one MTTKRP of a tensor and factors in files.
 
 use crate::args::{Work, at_least_one};
-use crate::device::{Choice, choose};
+use crate::device::{Choice, choose, start_threads};
 use crate::failure::Failure;
 use crate::report::{Out, number, warn};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -61,6 +61,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("--output {} is the input", args.output.display())));
     }
+    start_threads(&args.work)?;
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
     shape.check_mode(args.mode)?;

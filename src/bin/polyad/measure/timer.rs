@@ -1,8 +1,13 @@
 //! Device time of recorded work, by two timestamps around it, and the median of repeats.
 
-use crate::AnyError;
-use polyad::{Backend, Gpu, wgpu};
-use std::time::{Duration, Instant};
+use super::AnyError;
+use ndarray::Array2;
+use polyad::{Backend, Device, DeviceFactors, DeviceTensor, MttkrpPlan, Real};
+#[cfg(feature = "gpu")]
+use polyad::{Gpu, wgpu};
+#[cfg(feature = "gpu")]
+use std::time::Duration;
+use std::time::Instant;
 
 /// What one measurement says.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +47,30 @@ fn repeats_of(seconds: f64) -> usize {
     (2e-3 / seconds.max(1e-7)).clamp(1.0, 20.0) as usize
 }
 
+/// Times an MTTKRP: on a GPU whole recordings, back to back; elsewhere calls.
+pub fn mttkrp<T: Real>(
+    device: &Device,
+    effort: Effort,
+    plan: &MttkrpPlan,
+    x: &DeviceTensor<'_, T>,
+    u: &DeviceFactors<T>,
+    g: &mut Array2<T>,
+) -> Result<Timed, AnyError> {
+    #[cfg(feature = "gpu")]
+    if let (Device::Gpu(gpu), DeviceTensor::Gpu(x), DeviceFactors::Gpu(u)) = (device, x, u) {
+        let (timer, out) = (Timer::new(gpu), gpu.output::<T>(plan)?);
+        return effort.median(|repeats| {
+            timer.seconds(|encoder| (0..repeats).try_for_each(|_| Ok(gpu.record_mttkrp(encoder, plan, x, u, &out)?)))
+        });
+    }
+    effort.median(|repeats| {
+        let call = |_| Ok(device.mttkrp_into(plan, x, u, g.view_mut())?.compute.as_secs_f64());
+        (0..repeats).map(call).sum::<Result<f64, AnyError>>()
+    })
+}
+
 /// Timestamps around whatever is recorded. Empty passes before and after write them.
+#[cfg(feature = "gpu")]
 pub struct Timer {
     device: wgpu::Device,
     queue: wgpu::Queue,
@@ -51,6 +79,7 @@ pub struct Timer {
     staging: wgpu::Buffer,
 }
 
+#[cfg(feature = "gpu")]
 impl Timer {
     /// Without timestamps on the device it gives the wall time of the submission.
     pub fn new(gpu: &Gpu) -> Self {

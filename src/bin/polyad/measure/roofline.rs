@@ -1,7 +1,7 @@
 //! The two limits of a device, measured by shaders that do nothing else: reading memory and multiply-adds.
 
-use crate::AnyError;
-use crate::timer::{Effort, Timer};
+use super::AnyError;
+use super::timer::{Effort, Timer};
 use polyad::plan::DeviceKind;
 use polyad::{Backend, Dtype, Gpu, wgpu};
 use wgpu::BufferUsages;
@@ -83,7 +83,7 @@ fn uniform(gpu: &Gpu, bytes: &[u8], usage: BufferUsages) -> wgpu::Buffer {
 
 /// Bytes per second: the best of a few grids. The buffer is as large as one binding may be, at most 2 GiB.
 fn read(gpu: &Gpu, timer: &Timer, effort: Effort) -> Result<(f64, u64), AnyError> {
-    const WGSL: &str = include_str!("../roofline_read.wgsl");
+    const WGSL: &str = include_str!("../../../../benches/roofline_read.wgsl");
     const MIB: u64 = 1 << 20;
     let (device, caps) = (gpu.device_and_queue().0, gpu.caps());
     let most = if caps.kind == DeviceKind::Software { 64 * MIB } else { 2048 * MIB };
@@ -114,7 +114,7 @@ fn read(gpu: &Gpu, timer: &Timer, effort: Effort) -> Result<(f64, u64), AnyError
 
 /// Flops per second. The number of rounds grows until a dispatch takes some milliseconds.
 fn fma(gpu: &Gpu, timer: &Timer, dtype: Dtype, effort: Effort) -> Result<f64, AnyError> {
-    const WGSL: &str = include_str!("../roofline_fma.wgsl");
+    const WGSL: &str = include_str!("../../../../benches/roofline_fma.wgsl");
     const FLOPS: f64 = 256.0;
     let device = gpu.device_and_queue().0;
     let wgsl = WGSL.replace("alias Real = f32;", &format!("alias Real = {dtype};"));

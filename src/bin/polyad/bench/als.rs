@@ -1,0 +1,116 @@
+//! Figure `als`: where the time of a CP-ALS sweep goes, by method and rank.
+
+use super::table::{Cell, Table};
+use super::variants::chart_number;
+use super::{Drawn, Setting, failed};
+use crate::chart::{self, Axis, Bar, Bars, Frame};
+use crate::failure::Failure;
+use crate::measure::{AnyError, data};
+use crate::report::{Out, number};
+use ndarray::ArrayD;
+use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real, Seconds, Sweep, cp_als_with};
+use std::ops::ControlFlow;
+
+/// Sweeps timed, after one that compiles kernels and warms up.
+const SWEEPS: usize = 5;
+/// What a bar is made of.
+const PARTS: [&str; 4] = ["MTTKRP", "gram and solve", "fit", "transfer"];
+
+/// Medians over the sweeps.
+struct Split {
+    seconds: f64,
+    parts: [f64; 4],
+    wait: f64,
+}
+
+pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
+    let device = setting.device()?;
+    match setting.args.dtype {
+        Dtype::F32 => of::<f32>(setting, &device, out),
+        Dtype::F64 => of::<f64>(setting, &device, out),
+    }
+}
+
+fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<Drawn, Failure> {
+    let x = data::random::<T>(&setting.dims, 1).map_err(failed)?;
+    let mut table = Table::new(&[
+        "device",
+        "method",
+        "rank",
+        "sweep_seconds",
+        "mttkrp_seconds",
+        "gram_and_solve_seconds",
+        "fit_seconds",
+        "transfer_seconds",
+        "wait_seconds",
+    ]);
+    let mut groups = Vec::new();
+    for &rank in &setting.ranks {
+        for &method in &setting.methods {
+            let split = match sweeps(setting, device, &x, rank, method) {
+                Ok(split) => split,
+                Err(error) => {
+                    setting.skip(&format!("{method} at rank {rank}"), &error);
+                    continue;
+                }
+            };
+            out.line(format_args!("{} {method} R {rank}: {} s a sweep", device.name(), number(split.seconds)));
+            let ms = split.parts.map(|seconds| 1e3 * seconds);
+            let text = chart_number(1e3 * split.seconds);
+            let bar = Bar { parts: ms.to_vec(), mark: Some(1e3 * split.seconds), text };
+            groups.push((format!("{} R={rank}", method.name().to_uppercase()), vec![Some(bar)]));
+            let mut row = vec![Cell::text(device.name()), Cell::text(method.name()), Cell::Count(rank as u64)];
+            row.push(Cell::Number(split.seconds));
+            row.extend(split.parts.map(Cell::Number));
+            row.push(Cell::Number(split.wait));
+            table.rows.push(row);
+        }
+    }
+    let frame = Frame {
+        title: format!("A sweep of CP-ALS: {}, {}", setting.shown_dims(), setting.args.dtype),
+        caption: vec![
+            format!(
+                "{}. Medians of {SWEEPS} sweeps after one that warms up. On a GPU host and device work at the same time, so \
+                 that parts may add up to more than the sweep took by the clock (black line, and the number).",
+                device.name()
+            ),
+            setting.command(),
+        ],
+        x: Axis::new("method and rank", false),
+        y: Axis::new("time of a sweep, ms", false),
+    };
+    let names = PARTS.map(str::to_owned).to_vec();
+    let bars = Bars { groups, names, mark: Some("whole sweep, by the clock".into()) };
+    Ok(Drawn { svg: chart::bars(&frame, &bars).map_err(Failure::Failed)?, table })
+}
+
+fn sweeps<T: Real>(
+    setting: &Setting<'_>,
+    device: &Device,
+    x: &ArrayD<T>,
+    rank: usize,
+    method: Method,
+) -> Result<Split, AnyError> {
+    let options = CpAlsOptions::new(rank).max_sweeps(SWEEPS + 1).fit_tolerance(0.0).plan(setting.options(method));
+    let mut ends: Vec<Sweep> = Vec::new();
+    cp_als_with(device, x.view(), &options, |sweep| {
+        ends.push(*sweep);
+        ControlFlow::Continue(())
+    })?;
+    if ends.len() < 2 {
+        return Err("CP-ALS ended before its second sweep".into());
+    }
+    let median = |part: fn(&Seconds) -> f64, whole: bool| {
+        let value = |sweep: &Sweep| if whole { sweep.seconds } else { part(&sweep.parts) };
+        let mut all: Vec<f64> = ends.windows(2).map(|pair| value(&pair[1]) - value(&pair[0])).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let parts = [
+        median(|s| s.mttkrp, false),
+        median(|s| s.algebra + s.gram + s.solve, false),
+        median(|s| s.fit, false),
+        median(|s| s.transfer, false),
+    ];
+    Ok(Split { seconds: median(|_| 0.0, true), parts, wait: median(|s| s.wait, false) })
+}

@@ -1,0 +1,158 @@
+//! Figure `variants`: the rate of every method on each device, mean over modes.
+
+use super::table::{Cell, Table};
+use super::{Drawn, Setting, failed};
+use crate::chart::{self, Axis, Bar, Bars, Frame};
+use crate::failure::Failure;
+use crate::measure::AnyError;
+use crate::measure::{data, timer};
+use crate::report::{Out, number};
+use ndarray::Array2;
+use polyad::plan::CostModel;
+use polyad::{Backend, Device, Dtype, Method, MttkrpPlan, Real};
+
+/// Seconds of each mode.
+pub struct Measured {
+    pub method: Method,
+    pub rank: usize,
+    pub seconds: Vec<f64>,
+    pub plans: Vec<MttkrpPlan>,
+}
+
+impl Measured {
+    pub fn total(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// Flops of all modes, 2 N R each, per second.
+    fn rate(&self) -> f64 {
+        let flops: f64 = self.plans.iter().map(|p| 2.0 * p.shape().len() as f64 * self.rank as f64).sum();
+        flops / self.total()
+    }
+}
+
+/// Times every method at every rank on one device; what cannot be done is said and left out.
+pub fn measure(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<Vec<Measured>, Failure> {
+    match setting.args.dtype {
+        Dtype::F32 => of::<f32>(setting, device, out),
+        Dtype::F64 => of::<f64>(setting, device, out),
+    }
+    .map_err(failed)
+}
+
+fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<Vec<Measured>, AnyError> {
+    let dims = &setting.dims;
+    let x = data::random::<T>(dims, 1)?;
+    let xd = device.upload_tensor(x.view())?;
+    let mut all = Vec::new();
+    for &rank in &setting.ranks {
+        let factors = data::factors::<T>(dims, rank)?;
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        let u = device.upload_factors(None, &views)?;
+        'methods: for &method in &setting.methods {
+            let (mut seconds, mut plans) = (Vec::new(), Vec::new());
+            for mode in 0..dims.len() {
+                let options = setting.options(method);
+                let timed = MttkrpPlan::new(dims, mode, rank, &options, device.caps())
+                    .map_err(AnyError::from)
+                    .and_then(|plan| {
+                        let mut g = Array2::zeros((dims[mode], rank));
+                        device.mttkrp_into(&plan, &xd, &u, g.view_mut())?;
+                        Ok((timer::mttkrp(device, setting.effort(), &plan, &xd, &u, &mut g)?, plan))
+                    });
+                match timed {
+                    Ok((timed, plan)) => {
+                        seconds.push(timed.seconds);
+                        plans.push(plan);
+                    }
+                    Err(error) => {
+                        setting.skip(&format!("{method} at rank {rank} on {}", device.name()), &error);
+                        continue 'methods;
+                    }
+                }
+            }
+            let measured = Measured { method: plans[0].method(), rank, seconds, plans };
+            let mean = measured.total() / dims.len() as f64;
+            out.line(format_args!(
+                "{} {method} R {rank}: {} s an MTTKRP, {} GFLOP/s",
+                device.name(),
+                number(mean),
+                number(measured.rate() / 1e9)
+            ));
+            all.push(measured);
+        }
+    }
+    Ok(all)
+}
+
+pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
+    let devices = setting.devices()?;
+    let mut table = Table::new(&[
+        "device",
+        "method",
+        "rank",
+        "mean_seconds",
+        "gflops",
+        "over_slice",
+        "tile_widths",
+        "published_flops",
+    ]);
+    let mut groups: Vec<(String, Vec<Option<Bar>>)> =
+        setting.methods.iter().map(|method| (method.name().to_uppercase(), Vec::new())).collect();
+    let mut names = Vec::new();
+    let mut ratios = Vec::new();
+    for device in &devices {
+        let measured = measure(setting, device, out)?;
+        for &rank in &setting.ranks {
+            names.push(format!("{}, R = {rank}", device.name()));
+            let find = |method: Method| measured.iter().find(|m| m.method == method && m.rank == rank);
+            let slice = find(Method::Slice).map(Measured::rate);
+            for (&method, (_, bars)) in setting.methods.iter().zip(&mut groups) {
+                let found = find(method);
+                bars.push(found.map(|m| {
+                    let gflops = m.rate() / 1e9;
+                    Bar { parts: vec![gflops], mark: None, text: chart_number(gflops) }
+                }));
+                let Some(m) = found else { continue };
+                let over = slice.map_or(f64::NAN, |slice| m.rate() / slice);
+                if method == Method::Tile && slice.is_some() {
+                    ratios.push(format!("{}, R = {rank}: {over:.1} times", device.name()));
+                }
+                let widths: Vec<String> = m.plans.iter().map(|plan| plan.tile().to_string()).collect();
+                let widths = if method == Method::Tile { widths.join(" ") } else { String::new() };
+                let published: f64 = m.plans.iter().map(|plan| CostModel::of(plan).published_flops()).sum();
+                table.rows.push(vec![
+                    Cell::text(device.name()),
+                    Cell::text(method.name()),
+                    Cell::Count(rank as u64),
+                    Cell::Number(m.total() / m.seconds.len() as f64),
+                    Cell::Number(m.rate() / 1e9),
+                    Cell::Number(over),
+                    Cell::text(widths),
+                    Cell::Number(published),
+                ]);
+            }
+        }
+    }
+    let ratios = if ratios.is_empty() { "not measured".into() } else { ratios.join("; ") };
+    let frame = Frame {
+        title: format!("MTTKRP by method, mean over modes: {}, {}", setting.shown_dims(), setting.args.dtype),
+        caption: vec![
+            "Flops count as 2 N R for every method, N entries and rank R; the rate is that of all modes over their time. \
+             Logarithmic scale."
+                .into(),
+            format!("TILE over SLICE, the baseline without a matrix: {ratios}."),
+            setting.command(),
+        ],
+        x: Axis::new("method", false),
+        y: Axis::new("rate, GFLOP/s", true),
+    };
+    let svg = chart::bars(&frame, &Bars { groups, names, mark: None }).map_err(Failure::Failed)?;
+    Ok(Drawn { svg, table })
+}
+
+/// Three digits.
+pub fn chart_number(value: f64) -> String {
+    let decimals = (2 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
+    format!("{value:.decimals$}")
+}
