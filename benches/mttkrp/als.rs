@@ -24,7 +24,7 @@ pub fn run<T: Real>(
     x: &ArrayD<T>,
     options: CpAlsOptions,
     warm_up: f64,
-) -> Result<(), AnyError> {
+) -> Result<f64, AnyError> {
     let options = options.max_sweeps(WARM_UP_SWEEPS + SWEEPS + 1).fit_tolerance(0.0);
     let (rank, tree) = (options.rank, options.tree.name());
     let mut ends: Vec<Sweep> = Vec::new();
@@ -61,5 +61,5 @@ pub fn run<T: Real>(
         result.algebra, result.sweeps, s.total, s.transfer, s.fit, result.fit
     );
     result.warnings.iter().for_each(|warning| println!("#     {warning}"));
-    Ok(())
+    Ok(seconds)
 }

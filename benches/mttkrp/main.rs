@@ -16,7 +16,7 @@ pub use measure::AnyError;
 use measure::data;
 use measure::roofline::Roofline;
 use measure::timer::{Effort, Timed, Timer, mttkrp};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayD};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, CpAlsOptions, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real, Tree};
 use ratios::Ratios;
@@ -41,7 +41,7 @@ struct Args {
     /// Time CP-ALS sweeps with the default method at these ranks.
     #[arg(long, value_delimiter = ',')]
     als: Vec<usize>,
-    /// Trees that those sweeps use: auto, none, two, multi.
+    /// Trees that those sweeps use: none, two, multi, auto; the first is what the others are compared with.
     #[arg(long, default_value = "none,auto", value_delimiter = ',')]
     trees: Vec<String>,
     /// Most bytes of the products that a tree keeps [default: those of the tensor].
@@ -239,21 +239,28 @@ impl Bench<'_> {
                 }
             }
         }
-        for (&rank, tree) in args.als.iter().flat_map(|rank| args.trees.iter().map(move |tree| (rank, tree))) {
-            let run = || {
-                let options = CpAlsOptions::new(rank).plan(args.plan_options("auto")?).tree(tree.parse()?);
-                let options = match args.memory_budget {
-                    Some(bytes) => options.memory_budget(bytes),
-                    None => options,
-                };
-                als::run(&report, &self.device, &x, options, args.warm_up)
-            };
-            match if self.time_is_up() { Err("time is up".into()) } else { run() } {
-                Ok(()) => {}
-                Err(error) => println!("{rank:>5} sweep {error}"),
+        for &rank in &args.als {
+            // Seconds of the first tree, which the others are compared with.
+            let mut first: Option<(&str, f64)> = None;
+            for tree in &args.trees {
+                match if self.time_is_up() { Err("time is up".into()) } else { self.sweep(&report, &x, rank, tree) } {
+                    Ok(seconds) => match first {
+                        Some((name, base)) => println!("#     {:.2} times the speed of tree {name}", base / seconds),
+                        None => first = Some((tree, seconds)),
+                    },
+                    Err(error) => println!("{rank:>5} sweep, tree {tree}: {error}"),
+                }
             }
         }
         Ok(())
+    }
+
+    /// Seconds of a CP-ALS sweep.
+    fn sweep<T: Real>(&self, report: &Report, x: &ArrayD<T>, rank: usize, tree: &str) -> Result<f64, AnyError> {
+        let args = self.args;
+        let mut options = CpAlsOptions::new(rank).plan(args.plan_options("auto")?).tree(tree.parse()?);
+        options.memory_budget = args.memory_budget;
+        als::run(report, &self.device, x, options, args.warm_up)
     }
 
     fn row<T: Real>(
