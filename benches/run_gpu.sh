@@ -4,10 +4,10 @@
 #   OUT=results bash benches/run_gpu.sh DRIVER --budget SECONDS [--case all|LIST] [--ranks all|LIST]
 #
 # DRIVER is the executable that `cargo bench --bench mttkrp --no-run` names. Of the budget the driver's f32 run gets
-# 35 %, CP-ALS 5 %, its f64 run 10 % and the peers 50 %; within a run every case gets an equal share, and what is not
+# 35 %, CP-ALS 10 %, its f64 run 10 % and the peers 45 %; within a run every case gets an equal share, and what is not
 # reached in time is skipped and counted. Without --case and --ranks: all cases, at eight ranks.
 # To change what is run: METHODS, PRECISIONS (float32 fast), WARM_UP and ROW_SECONDS (of each row), PYTHON; ALS (ranks; empty
-# for none) and ALS_CASE (the first case), F64_RANKS (on the first case; empty for none). SLOW="slice,tile:8,gemm" adds
+# for none), ALS_CASE (the first case; a list of several) and TREES (none,two,multi,auto), F64_RANKS (on the first case; empty for none). SLOW="slice,tile:8,gemm" adds
 # those methods on SLOW_CASE (ALS_CASE; all for every case) at SLOW_RANKS (16,64), with what is left of the budget.
 # DEVICE (gpu) is the driver's --device; PEERS is what peers_gpu.py gets beside its cases (--cpu-dry-run, to try the
 # scripts), or none to leave it out.
@@ -57,7 +57,7 @@ for precision in "${precisions[@]}"; do
     --budget "$first" "${common[@]}"
 done
 if [ -n "$als" ]; then
-  part polyad-als "$driver" --case "$als_case" --methods none --als "$als" --budget "$(share 5)" "${common[@]}"
+  part polyad-als "$driver" --case "$als_case" --methods none --als "$als" --trees "${TREES:-none,two,multi,auto}" --budget "$(share 10)" "${common[@]}"
 fi
 f64_ranks=${F64_RANKS-1,8,16,64,512}
 if [ -n "$f64_ranks" ]; then
@@ -66,7 +66,7 @@ if [ -n "$f64_ranks" ]; then
 fi
 read -ra peers <<<"${PEERS:-}"
 if [ "${PEERS:-}" != none ]; then
-  part peers "$python" -u "$here/peers_gpu.py" --budget "$(share 50)" --cases "$cases" --ranks "$ranks" \
+  part peers "$python" -u "$here/peers_gpu.py" --budget "$(share 45)" --cases "$cases" --ranks "$ranks" \
     --precisions "tf32_off,tf32_on${f64_ranks:+,f64}" --als "$als" --als-cases "$als_case" --warm-up "${WARM_UP:-0.3}" --seconds "${ROW_SECONDS:-0.2}" \
     --csv "$out/peers.csv" ${peers[@]+"${peers[@]}"}
 fi

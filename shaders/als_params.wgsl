@@ -20,9 +20,9 @@ struct UpdateParams {
     order: u32,
     segment: u32,
     weights_row: u32,
+    groups: u32,
     pad0: u32,
     pad1: u32,
-    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: UpdateParams;

@@ -1,7 +1,7 @@
 //! What CP-ALS asks of a device. Static dispatch; the GPU and the CPU implement it.
 
 use crate::als::{AlsSteps, HostSteps};
-use crate::plan::{DeviceCaps, MttkrpPlan, PlanOptions};
+use crate::plan::{DeviceCaps, MttkrpPlan, PlanOptions, TreePlan};
 use crate::{Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::time::Duration;
@@ -79,14 +79,16 @@ pub trait Backend {
     ) -> Result<MttkrpTime>;
 
     /// The steps of CP-ALS on a tensor, from these factors (`I_n x R` each), for [`cp_als`](crate::cp_als), which calls
-    /// them; `data` is the tensor on the host. By default every MTTKRP comes back to the host, which solves and uploads the new factor. A device that can do
-    /// better keeps the factors.
+    /// them; `data` is the tensor on the host. By default there is an MTTKRP for every mode, whatever `tree` says, and
+    /// every one comes back to the host, which solves and uploads the new factor. A device that can do better keeps the
+    /// factors and products of the tensor with them.
     ///
     /// # Errors
     /// As for [`upload_factors`](Self::upload_factors).
     fn als_steps<'a, 'x: 'a, T: Real>(
         &'a self,
         plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
         x: &'a Self::Tensor<'x, T>,
         data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
@@ -94,7 +96,7 @@ pub trait Backend {
     where
         Self: Sized,
     {
-        Ok(Box::new(HostSteps::new(self, plans, x, data, factors, "on the host".into())?))
+        Ok(Box::new(HostSteps::new(self, plans, x, data, factors, "on the host".into())?.without_tree(tree)))
     }
 
     /// One MTTKRP with unit weights and default options: uploads, plans, runs.

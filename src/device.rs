@@ -1,7 +1,7 @@
 //! A device chosen at run time: the CPU or a GPU.
 
 use crate::als::AlsSteps;
-use crate::plan::{DeviceCaps, MttkrpPlan};
+use crate::plan::{DeviceCaps, MttkrpPlan, TreePlan};
 use crate::{Backend, Cpu, CpuFactors, Dtype, MttkrpTime, Real, Result, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Gpu, GpuFactors, GpuTensor};
@@ -169,14 +169,15 @@ impl Backend for Device {
     fn als_steps<'a, 'x: 'a, T: Real>(
         &'a self,
         plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
         x: &'a Self::Tensor<'x, T>,
         data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
         match (self, x) {
-            (Self::Cpu(d), DeviceTensor::Cpu(x)) => d.als_steps(plans, x, data, factors),
+            (Self::Cpu(d), DeviceTensor::Cpu(x)) => d.als_steps(plans, tree, x, data, factors),
             #[cfg(feature = "gpu")]
-            (Self::Gpu(d), DeviceTensor::Gpu(x)) => d.als_steps(plans, x, data, factors),
+            (Self::Gpu(d), DeviceTensor::Gpu(x)) => d.als_steps(plans, tree, x, data, factors),
             #[cfg(feature = "gpu")]
             _ => Err(other_device("the tensor")),
         }

@@ -92,7 +92,7 @@ pub use gpu::{
     AdapterSummary, DeviceMemory, FeatureUse, Gpu, GpuBuilder, GpuFactors, GpuMatrix, GpuTensor, TuneOptions,
     TuneReport, TunedRegime,
 };
-pub use plan::{Method, MttkrpPlan, PlanOptions, Precision};
+pub use plan::{Method, MttkrpPlan, PlanOptions, Precision, Tree};
 pub use real::{Dtype, Real};
 pub use shape::{MAX_ORDER, Shape};
 #[cfg(feature = "gpu")]

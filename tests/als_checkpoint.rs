@@ -5,7 +5,9 @@ mod common;
 use common::Numbers;
 use common::devices::everywhere;
 use ndarray::ArrayD;
-use polyad::{Backend, Checkpoint, CpAlsOptions, Cpu, Device, Error, Every, Init, Real, Stop, cp_als, cp_als_with};
+use polyad::{
+    Backend, Checkpoint, CpAlsOptions, Cpu, Device, Error, Every, Init, Real, Stop, Tree, cp_als, cp_als_with,
+};
 use std::ops::ControlFlow;
 
 fn resumes<T: Real>(device: &Device) {
@@ -16,6 +18,7 @@ fn resumes<T: Real>(device: &Device) {
         plain.clone(),
         plain.clone().nonneg([0, 2]).ridge(1e-3).starts(2),
         plain.clone().init(Init::Model(Box::new(model))).fix([1]),
+        plain.clone().nonneg([0]).starts(2).tree(Tree::Two),
     ];
     for (case, options) in cases.into_iter().enumerate() {
         let what = format!("case {case} {} {}", T::DTYPE, device.name());
@@ -41,6 +44,7 @@ fn resumes<T: Real>(device: &Device) {
             assert_eq!((&resumed.model, &resumed.fits), (&whole.model, &whole.fits), "{what} from {stop_at}");
             assert_eq!((&resumed.start_fits, resumed.initial_fit), (&whole.start_fits, whole.initial_fit), "{what}");
             assert_eq!((resumed.sweeps, &resumed.warnings), (13, &whole.warnings), "{what}");
+            assert_eq!(resumed.passes, whole.passes, "{what} from {stop_at}");
             // Once more: nothing is left to do.
             let done = cp_als_with(device, x.view(), &again, |_| panic!("a sweep")).unwrap();
             assert_eq!((&done.model, done.stop, done.sweeps), (&whole.model, Stop::MaxSweeps, 13), "{what}");
@@ -89,6 +93,7 @@ fn a_checkpoint_of_another_run_is_refused() {
     };
     assert!(error(&x, CpAlsOptions::new(3).max_sweeps(3)).contains(r#"it has "rank 2", this run "rank 3""#));
     assert!(error(&x, options.clone().ridge(0.5)).contains("ridge"));
+    assert!(error(&x, options.clone().tree(Tree::Two)).contains("tree auto"));
     assert!(error(&x, options.clone().init(Init::Random { seed: 9 })).contains("seed: 0"));
     assert!(error(&(&x * 2.0), options.clone()).contains("norm"));
     // A file that is not a checkpoint, or not a whole one, is an error of one line.

@@ -5,8 +5,8 @@
 mod adapter;
 
 use ndarray::{Array2, ArrayD, IxDyn};
-use polyad::plan::Footprint;
-use polyad::{Backend, CpAlsOptions, Gpu, Method, MttkrpPlan, PlanOptions, Real, cp_als};
+use polyad::plan::{Footprint, TreePlan};
+use polyad::{Backend, CpAlsOptions, Gpu, Method, MttkrpPlan, PlanOptions, Real, Tree, cp_als};
 
 fn tensor<T: Real>(dims: &[usize]) -> ArrayD<T> {
     let mut at = 0u64;
@@ -29,38 +29,55 @@ fn assert_near(predicted: Footprint, measured: u64, what: &str) {
     assert!((share - 1.0).abs() <= 0.01, "{what}: predicted {} bytes, measured {measured}", predicted.peak());
 }
 
-fn check_cp_als<T: Real>(open: impl Fn() -> Option<Gpu>, dims: &[usize], rank: usize, methods: &[Method]) {
-    for &method in methods {
+/// Without kept products, by each method.
+const PLAIN: [(Method, Tree); 4] =
+    [(Method::Slice, Tree::None), (Method::Gemm, Tree::None), (Method::Fused, Tree::None), (Method::Tile, Tree::None)];
+
+fn check_cp_als<T: Real>(open: impl Fn() -> Option<Gpu>, dims: &[usize], rank: usize, runs: &[(Method, Tree)]) {
+    for &(method, tree) in runs {
         // A Gpu of its own, as scratch outlives a run.
         let Some(gpu) = open() else { return };
         if !gpu.caps().f64 && T::DTYPE == polyad::Dtype::F64 {
             return println!("skipped: no f64");
         }
-        let predicted = Footprint::cp_als(&plans::<T>(&gpu, dims, rank, method), gpu.caps()).unwrap();
+        let plans = plans::<T>(&gpu, dims, rank, method);
+        let options = PlanOptions::default().method(method).dtype(T::DTYPE);
+        let kept = TreePlan::of(&plans, tree, None, &options, gpu.caps()).unwrap();
+        let predicted = Footprint::cp_als(&plans, &kept, gpu.caps()).unwrap();
+        assert_eq!(predicted.tree > 0, matches!(tree, Tree::Two | Tree::MultiSweep));
         let x = tensor::<T>(dims);
-        let options = CpAlsOptions::new(rank).max_sweeps(2).plan(PlanOptions::default().method(method));
+        let options = CpAlsOptions::new(rank).max_sweeps(2).plan(options).tree(tree);
         let result = cp_als(&gpu, x.view(), &options).unwrap();
         assert_eq!(result.algebra, "on the device, in f64");
-        assert_near(predicted, gpu.memory().peak, &format!("{method} of {dims:?} R {rank} {}", T::DTYPE));
+        assert_near(predicted, gpu.memory().peak, &format!("{method}, {kept}, of {dims:?} R {rank} {}", T::DTYPE));
         assert!(gpu.memory().current <= predicted.scratch, "only scratch outlives a run");
     }
 }
 
 #[test]
 fn cp_als_takes_what_was_said() {
-    check_cp_als::<f32>(adapter::gpu, &[20, 31, 17], 5, &[Method::Slice, Method::Tile, Method::Gemm, Method::Fused]);
+    check_cp_als::<f32>(adapter::gpu, &[20, 31, 17], 5, &PLAIN);
 }
 
 #[test]
 fn cp_als_in_f64_takes_what_was_said() {
-    check_cp_als::<f64>(adapter::gpu, &[9, 8, 7, 6], 18, &[Method::Slice, Method::Gemm, Method::Fused]);
+    check_cp_als::<f64>(adapter::gpu, &[9, 8, 7, 6], 18, &PLAIN[..3]);
+}
+
+/// The kept product, the pieces of what comes of it, and parameters for all of it.
+#[test]
+fn kept_products_are_counted() {
+    let trees = [Tree::Two, Tree::MultiSweep].map(|tree| (Method::Fused, tree));
+    check_cp_als::<f32>(adapter::gpu, &[20, 31, 17], 5, &trees);
+    check_cp_als::<f64>(adapter::gpu, &[9, 8, 7, 6], 18, &trees[1..]);
+    check_cp_als::<f32>(|| adapter::gpu_with_binding(20 << 10), &[20, 31, 17], 5, &trees[..1]);
 }
 
 /// With small bindings there are many slabs, and parameters for each.
 #[test]
 fn slabs_are_counted() {
     let open = || adapter::gpu_with_binding(20 << 10);
-    check_cp_als::<f32>(open, &[20, 31, 17], 5, &[Method::Slice, Method::Gemm]);
+    check_cp_als::<f32>(open, &[20, 31, 17], 5, &PLAIN[..2]);
 }
 
 #[test]

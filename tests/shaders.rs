@@ -9,7 +9,7 @@ use common::kernels::{Kernel, apple, devices, parsed, planned};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use polyad::Dtype;
 use polyad::plan::{
-    AtomicAdd, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan,
+    AtomicAdd, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, Method, MttkrpPlan, MultiTtvParams,
     MultiplySumParams, PlanOptions, ReduceParams, UpdateParams,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,6 +161,7 @@ fn parameter_blocks_match() {
         ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop8_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop8_cols", "FusedParams", size_of::<FusedParams>()),
+        ("multi_ttv", "MultiTtvParams", size_of::<MultiTtvParams>()),
         ("reduce_partials", "ReduceParams", size_of::<ReduceParams>()),
         ("als_product", "UpdateParams", size_of::<UpdateParams>()),
     ];

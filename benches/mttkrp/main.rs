@@ -16,9 +16,9 @@ pub use measure::AnyError;
 use measure::data;
 use measure::roofline::Roofline;
 use measure::timer::{Effort, Timed, Timer, mttkrp};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayD};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
-use polyad::{Backend, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real};
+use polyad::{Backend, CpAlsOptions, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real, Tree};
 use ratios::Ratios;
 use report::{Report, Row};
 use std::cell::{Cell, RefCell};
@@ -41,6 +41,12 @@ struct Args {
     /// Time CP-ALS sweeps with the default method at these ranks.
     #[arg(long, value_delimiter = ',')]
     als: Vec<usize>,
+    /// Trees that those sweeps use: none, two, multi, auto; the first is what the others are compared with.
+    #[arg(long, default_value = "none,auto", value_delimiter = ',')]
+    trees: Vec<String>,
+    /// Most bytes of the products that a tree keeps [default: those of the tensor].
+    #[arg(long)]
+    memory_budget: Option<u64>,
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
     /// What products of f32 numbers may be rounded to.
@@ -127,6 +133,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
     // What cannot be read is said before anything is measured.
     args.methods().iter().try_for_each(|m| args.plan_options(m).map(drop))?;
     args.cases().iter().try_for_each(|c| case::dims(c).map(drop))?;
+    args.trees.iter().try_for_each(|tree| tree.parse::<Tree>().map(drop))?;
     let device = match args.device.as_str() {
         "cpu" => Device::Cpu(Cpu::new()),
         "gpu" => Device::Gpu(Gpu::new()?),
@@ -233,13 +240,27 @@ impl Bench<'_> {
             }
         }
         for &rank in &args.als {
-            let run = || als::run(&report, &self.device, &x, rank, "auto", args.plan_options("auto")?, args.warm_up);
-            match if self.time_is_up() { Err("time is up".into()) } else { run() } {
-                Ok(()) => {}
-                Err(error) => println!("{rank:>5} sweep {error}"),
+            // Seconds of the first tree, which the others are compared with.
+            let mut first: Option<(&str, f64)> = None;
+            for tree in &args.trees {
+                match if self.time_is_up() { Err("time is up".into()) } else { self.sweep(&report, &x, rank, tree) } {
+                    Ok(seconds) => match first {
+                        Some((name, base)) => println!("#     {:.2} times the speed of tree {name}", base / seconds),
+                        None => first = Some((tree, seconds)),
+                    },
+                    Err(error) => println!("{rank:>5} sweep, tree {tree}: {error}"),
+                }
             }
         }
         Ok(())
+    }
+
+    /// Seconds of a CP-ALS sweep.
+    fn sweep<T: Real>(&self, report: &Report, x: &ArrayD<T>, rank: usize, tree: &str) -> Result<f64, AnyError> {
+        let args = self.args;
+        let mut options = CpAlsOptions::new(rank).plan(args.plan_options("auto")?).tree(tree.parse()?);
+        options.memory_budget = args.memory_budget;
+        als::run(report, &self.device, x, options, args.warm_up)
     }
 
     fn row<T: Real>(

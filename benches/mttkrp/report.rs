@@ -34,8 +34,10 @@ pub struct Row<'a> {
 /// Seconds of a CP-ALS sweep and its parts.
 pub struct SweepRow<'a> {
     pub rank: usize,
-    pub method: &'a str,
     pub resolved: &'a str,
+    pub tree: &'a str,
+    /// Passes over the tensor of a sweep.
+    pub passes: f64,
     pub sweeps: usize,
     pub seconds: f64,
     /// MTTKRP and algebra on the device; grams, solve, fit, transfer and wait on the host.
@@ -43,7 +45,7 @@ pub struct SweepRow<'a> {
 }
 
 const COLUMNS: &str = "device,case,dims,dtype,precision,method,resolved,rank,mode,seconds,tflops,gbs,roofline_share,\
-                       error,scratch_bytes,runs,read_gbs,fma_tflops,mttkrp_s,algebra_s,gram_s,solve_s,fit_s,transfer_s,wait_s";
+                       error,scratch_bytes,runs,read_gbs,fma_tflops,mttkrp_s,algebra_s,gram_s,solve_s,fit_s,transfer_s,wait_s,tree,passes";
 
 impl Report {
     pub fn head(&self) {
@@ -78,22 +80,24 @@ impl Report {
         let Row { rank, mode, method, resolved, seconds, runs, error, scratch } = row;
         let share = share.map_or(String::new(), |share| format!("{share:.4}"));
         self.write(&format!(
-            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.4e},{gbs:.4e},{share},{error:.3e},{scratch},{runs},{},,,,,,,",
+            "{method},{resolved},{rank},{mode},{seconds:e},{tflops:.4e},{gbs:.4e},{share},{error:.3e},{scratch},{runs},{},,,,,,,,,",
             self.limits()
         ))
     }
 
     pub fn sweep(&self, row: &SweepRow) -> Result<(), AnyError> {
-        let SweepRow { rank, method, resolved, sweeps, seconds, parts } = row;
+        let SweepRow { rank, resolved, tree, passes, sweeps, seconds, parts } = row;
+        let tflop = passes * 2.0 * self.entries() * *rank as f64 / 1e12;
         let [mttkrp, algebra, gram, solve, fit, transfer, wait] = parts.map(|part| format!("{:.3}", 1e3 * part));
         let beside = 100.0 * (1.0 - parts[0] / seconds);
         println!(
-            "{rank:>5} sweep {resolved:>11} {:>11.3} ms, {beside:.1} % beside MTTKRP (median of {sweeps}); device: mttkrp \
-             {mttkrp}, algebra {algebra}; host: grams {gram}, solve {solve}, fit {fit}, transfer {transfer}, wait {wait}",
+            "{rank:>5} sweep {resolved:>11} {:>11.3} ms, tree {tree}: {passes:.2} passes, {tflop:.3} TFLOP; {beside:.1} % \
+             beside MTTKRP (mean of {sweeps}); device: mttkrp {mttkrp}, algebra {algebra}; host: grams {gram}, solve {solve}, fit {fit}, transfer {transfer}, wait {wait}",
             1e3 * seconds,
         );
         let parts = parts.map(|part| format!("{part:e}")).join(",");
-        self.write(&format!("{method},{resolved},{rank},sweep,{seconds:e},,,,,,{sweeps},{},{parts}", self.limits()))
+        let limits = self.limits();
+        self.write(&format!("auto,{resolved},{rank},sweep,{seconds:e},,,,,,{sweeps},{limits},{parts},{tree},{passes}"))
     }
 
     fn limits(&self) -> String {

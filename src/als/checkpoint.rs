@@ -101,6 +101,8 @@ pub(super) struct State<T> {
     pub grams: Vec<Array2<f64>>,
     pub weights: Array1<f64>,
     pub trace: Trace,
+    /// Passes over the tensor so far.
+    pub passes: usize,
     pub initial_fit: Option<f64>,
     pub warnings: Vec<String>,
 }
@@ -132,7 +134,7 @@ impl<'a> Saver<'a> {
             other => format!("{other:?}"),
         };
         let about = format!(
-            "dims {:?}\nrank {}\nstarts {}\ndtype {}\nnorm {norm:e}\ninit {init}\nfixed {:?}\nnonneg {:?}\nridge {:e}\nplan {:?}",
+            "dims {:?}\nrank {}\nstarts {}\ndtype {}\nnorm {norm:e}\ninit {init}\nfixed {:?}\nnonneg {:?}\nridge {:e}\nplan {:?}\ntree {}, budget {:?}",
             shape.dims(),
             options.rank,
             options.starts,
@@ -141,6 +143,8 @@ impl<'a> Saver<'a> {
             options.nonneg,
             options.ridge,
             options.plan,
+            options.tree,
+            options.memory_budget,
         );
         Ok(Some(Self { checkpoint, about, device, last: Instant::now(), failed: false }))
     }
@@ -193,6 +197,7 @@ impl<'a> Saver<'a> {
         let fits =
             Array2::from_shape_fn((state.trace.sweeps(), starts), |(sweep, start)| state.trace.fits[sweep][start]);
         npz.add_array("fits", &fits)?;
+        npz.add_array("passes", &Array1::from(vec![state.passes as f64]))?;
         let initial = state.initial_fit.map_or([0.0, 0.0], |fit| [1.0, fit]);
         npz.add_array("initial_fit", &Array1::from(initial.to_vec()))?;
         Ok(npz.finish()?.into_inner())
@@ -231,10 +236,12 @@ impl<'a> Saver<'a> {
         sized("weights".into(), (weights.len(), 1), (columns, 1))?;
         let fits: Array2<f64> = array(&path, "fits")?;
         let trace = Trace { fits: fits.rows().into_iter().map(|row| row.to_vec()).collect() };
+        let passes: Array1<f64> = array(&path, "passes")?;
+        let passes = passes.first().map_or(0, |&passes| passes as usize);
         let initial: Array1<f64> = array(&path, "initial_fit")?;
         let initial_fit = (initial.len() == 2 && initial[0] == 1.0).then(|| initial[1]);
         let warnings = text(&path, "warnings")?.lines().map(str::to_owned).collect();
-        Ok(Some((State { factors, grams, weights, trace, initial_fit, warnings }, warning)))
+        Ok(Some((State { factors, grams, weights, trace, passes, initial_fit, warnings }, warning)))
     }
 }
 

@@ -8,7 +8,7 @@
 //! and F. Glineur, Neural Computation 24(4), 2012, DOI 10.1162/NECO_a_00256.
 
 use super::normal_equations::{gram, normalize};
-use super::steps::Updated;
+use super::steps::{Product, Updated};
 use super::wide::inner;
 use super::{AlsSteps, timed};
 use crate::{Real, Result};
@@ -53,7 +53,8 @@ pub(super) fn update<T: Real>(
     let gram = timed(&mut seconds.gram, || gram(factor));
     let inner = timed(&mut seconds.fit, || inner(&product.g, factor));
     timed(&mut seconds.transfer, || steps.replace(mode, factor.view()))?;
-    Ok(Updated { gram, norms, inner, fallback: product.fallback, seconds: product.seconds })
+    let Product { fallback, passes, seconds, .. } = product;
+    Ok(Updated { gram, norms, inner, fallback, passes, seconds })
 }
 
 /// Makes A the better non-negative solution of `A V = G`, from A.

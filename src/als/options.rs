@@ -1,7 +1,7 @@
 //! What CP-ALS is told, and what it answers.
 
 use super::checkpoint::Checkpoint;
-use crate::plan::{Method, PlanOptions};
+use crate::plan::{Method, PlanOptions, Tree};
 use crate::{CpTensor, Error, Result, Shape};
 
 /// Where CP-ALS starts.
@@ -65,6 +65,12 @@ pub struct CpAlsOptions {
     pub checkpoint: Option<Checkpoint>,
     /// The MTTKRP's method, tile and column block. Its dtype is the data's.
     pub plan: PlanOptions,
+    /// Whether products of the tensor are kept for several modes, so that there are fewer passes over it (auto).
+    pub tree: Tree,
+    /// Most bytes that such products may take on the device; `None` for as many as the tensor has, at least 64 MiB.
+    pub memory_budget: Option<u64>,
+    /// Whether to go on along what a sweep changed, where that lowers the error (no).
+    pub line_search: bool,
 }
 
 impl CpAlsOptions {
@@ -86,6 +92,9 @@ impl CpAlsOptions {
             max_seconds: None,
             checkpoint: None,
             plan: PlanOptions::default(),
+            tree: Tree::Auto,
+            memory_budget: None,
+            line_search: false,
         }
     }
 
@@ -207,7 +216,8 @@ impl CpAlsOptions {
     /// Saves what there is as it goes, in a file that is replaced at once, so that a run that is killed loses at most one
     /// interval. A run that resumes goes on to the same bits as one that was never interrupted, on the same device (on the
     /// CPU, with as many threads). It has to be given the same tensor and options, but for the limits on sweeps, time and
-    /// tolerance: anything else is an error. A checkpoint that cannot be written is a warning.
+    /// tolerance: anything else is an error. A checkpoint that cannot be written is a warning. There is then no
+    /// [`line_search`](Self::line_search), and at most two groups of a [`tree`](Self::tree).
     ///
     /// ```
     /// use polyad::{Checkpoint, CpAlsOptions, Cpu, Every, cp_als};
@@ -237,6 +247,48 @@ impl CpAlsOptions {
         self
     }
 
+    /// Whether products of the tensor are kept for several modes. Results are the same but for rounding;
+    /// [`CpAlsResult::tree`] says what was done and why. Of several starts all products are kept, side by side. Plans count
+    /// every mode, also fixed ones, whose factors keep products longer.
+    ///
+    /// With a [`checkpoint`](Self::checkpoint) a sweep must not depend on how the one before it was done:
+    /// [`Tree::MultiSweep`] is an error, and [`Tree::Auto`] keeps nothing where it would choose three groups or more.
+    ///
+    /// ```
+    /// use ndarray::Array3;
+    /// use polyad::{CpAlsOptions, Cpu, Tree, cp_als};
+    /// let x = Array3::from_shape_fn((6, 5, 4), |(i, j, k)| ((i + 1) * (j + 2) * (k + 3)) as f64);
+    /// let options = CpAlsOptions::new(1).tree(Tree::MultiSweep).max_sweeps(4).fit_tolerance(0.0);
+    /// let result = cp_als(&Cpu::new(), x.view(), &options).unwrap();
+    /// assert_eq!((result.sweeps, result.passes), (4, 6));
+    /// ```
+    pub fn tree(mut self, tree: Tree) -> Self {
+        self.tree = tree;
+        self
+    }
+
+    /// Most bytes that kept products may take on the device. Where they need more there is an MTTKRP for every mode.
+    ///
+    /// ```
+    /// assert_eq!(polyad::CpAlsOptions::new(4).memory_budget(1 << 30).memory_budget, Some(1 << 30));
+    /// ```
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Whether to go on along what a sweep changed (line search, Bro 1998), where that lowers the error: on collinear data
+    /// it takes far fewer sweeps. It costs copies of the factors to the host and, when a step did not help, one MTTKRP.
+    /// It is not for fixed or non-negative modes, several starts, a ridge or a checkpoint: together they are an error.
+    ///
+    /// ```
+    /// assert!(polyad::CpAlsOptions::new(4).line_search(true).line_search);
+    /// ```
+    pub fn line_search(mut self, on: bool) -> Self {
+        self.line_search = on;
+        self
+    }
+
     pub(crate) fn check(&self, shape: &Shape) -> Result<()> {
         if self.rank == 0 {
             return Err(Error::RankZero);
@@ -259,6 +311,34 @@ impl CpAlsOptions {
             return Err(Error::Option { name, value: value.to_string(), requirement });
         }
         self.checkpoint.iter().try_for_each(Checkpoint::check)?;
+        let together = |name, value: &str, with: &str, why: &str| {
+            let requirement = format!("it cannot be combined with {with}: {why}");
+            Err(Error::Option { name, value: value.into(), requirement })
+        };
+        if self.line_search {
+            let search = |with: &str, why: &str| together("line_search", "true", with, why);
+            if !self.fixed.is_empty() {
+                return search(&format!("fixed modes {:?}", self.fixed), "it moves the factors of all modes");
+            }
+            if !self.nonneg.is_empty() {
+                return search(
+                    &format!("nonneg modes {:?}", self.nonneg),
+                    "its steps may leave the non-negative factors",
+                );
+            }
+            if self.starts > 1 {
+                return search(&format!("starts {}", self.starts), "a step that helps one start may not help another");
+            }
+            if self.ridge > 0.0 {
+                return search(&format!("ridge {:e}", self.ridge), "it looks at the fit alone");
+            }
+            if self.checkpoint.is_some() {
+                return search("a checkpoint", "its step and the factors before are not saved");
+            }
+        }
+        if self.checkpoint.is_some() && self.tree == Tree::MultiSweep {
+            return together("tree", "multi", "a checkpoint", "kept products are not saved");
+        }
         self.fixed.iter().chain(&self.nonneg).try_for_each(|&mode| shape.check_mode(mode))
     }
 }
@@ -277,6 +357,8 @@ pub struct Sweep {
     pub fit: f64,
     /// Difference to the fit before it; `None` for the first.
     pub fit_change: Option<f64>,
+    /// Passes over the tensor that MTTKRPs took so far.
+    pub passes: usize,
     /// Seconds since the start.
     pub seconds: f64,
     /// What they were spent on, `total` left at 0.
@@ -398,6 +480,10 @@ pub struct CpAlsResult<T> {
     pub device: String,
     /// Where the solutions, norms and grams were done, and why there.
     pub algebra: String,
+    /// How MTTKRPs shared passes over the tensor, and why so.
+    pub tree: String,
+    /// Passes over the tensor that the sweeps' MTTKRPs took, those before a checkpoint included.
+    pub passes: usize,
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
 }

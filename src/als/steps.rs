@@ -5,7 +5,8 @@ use super::Seconds;
 use super::normal_equations::{NormalEquations, gram, normalize, overflow};
 use super::timed;
 use super::wide::{self, inner};
-use crate::plan::{DeviceKind, MttkrpPlan};
+use crate::cpu::CpuTree;
+use crate::plan::{DeviceKind, MttkrpPlan, TreePlan};
 use crate::{Backend, Dtype, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewD};
 
@@ -40,6 +41,9 @@ pub trait AlsSteps<T: Real> {
 
     /// Where the dense part is done, and why there.
     fn place(&self) -> &str;
+
+    /// How MTTKRPs share passes over the tensor, and why so.
+    fn tree(&self) -> String;
 }
 
 /// An MTTKRP on the host.
@@ -49,6 +53,8 @@ pub struct Product {
     pub g: Array2<f64>,
     /// The MTTKRP's plan had to use its fallback.
     pub fallback: bool,
+    /// Passes over the tensor that it took: 0 where a product at hand was enough.
+    pub passes: usize,
     /// What it took.
     pub seconds: Seconds,
 }
@@ -64,6 +70,8 @@ pub struct Updated {
     pub inner: Array1<f64>,
     /// The MTTKRP's plan had to use its fallback.
     pub fallback: bool,
+    /// Passes over the tensor that it took: 0 where a product at hand was enough.
+    pub passes: usize,
     /// What it took.
     pub seconds: Seconds,
 }
@@ -78,10 +86,13 @@ pub(crate) struct HostSteps<'a, 'x, B: Backend, T: Real> {
     u: B::Factors<T>,
     factors: Vec<Array2<T>>,
     g: Vec<Array2<T>>,
-    /// Mode whose `g` is that of the factors as they are, whether by the fallback.
-    ready: Option<(usize, bool)>,
+    /// Mode whose `g` is that of the factors as they are, whether by the fallback, and in how many passes.
+    ready: Option<(usize, bool, usize)>,
     last: Updated,
     place: String,
+    /// Products of the tensor kept for several modes.
+    tree: Option<CpuTree<'a, T>>,
+    why_tree: String,
 }
 
 impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
@@ -93,24 +104,54 @@ impl<'a, 'x, B: Backend, T: Real> HostSteps<'a, 'x, B, T> {
         factors: Vec<Array2<T>>,
         place: String,
     ) -> Result<Self> {
+        // Row-major, as kept products are made from slices.
+        let factors: Vec<_> = factors.into_iter().map(|f| f.as_standard_layout().into_owned()).collect();
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         let u = backend.upload_factors(None, &views)?;
         let g = factors.iter().map(|f| Array2::zeros(f.dim())).collect();
-        Ok(Self { backend, plans, x, data, u, factors, g, ready: None, last: Updated::default(), place })
+        let (last, tree, why_tree) = (Updated::default(), None, String::new());
+        Ok(Self { backend, plans, x, data, u, factors, g, ready: None, last, place, tree, why_tree })
     }
 
-    /// The MTTKRP of a mode into `g`, unless it is there; whether by the fallback.
-    fn mttkrp(&mut self, mode: usize, seconds: &mut Seconds) -> Result<bool> {
-        if let Some((ready, fallback)) = self.ready
+    /// With the products of this tree, or, where they could not be had, without and with the reason.
+    pub fn with_tree(mut self, plan: &TreePlan, tree: Result<Option<CpuTree<'a, T>>>) -> Self {
+        match tree {
+            Ok(tree) => (self.tree, self.why_tree) = (tree, plan.to_string()),
+            Err(why) => self.why_tree = plan.without(why.to_string()).to_string(),
+        }
+        self
+    }
+
+    /// One MTTKRP a mode, whatever the plan of a tree says.
+    pub fn without_tree(mut self, plan: &TreePlan) -> Self {
+        self.why_tree = match plan.groups().is_empty() {
+            true => plan.to_string(),
+            false => plan.without("the host replaces the factors".into()).to_string(),
+        };
+        self
+    }
+
+    /// The MTTKRP of a mode into `g`, unless it is there; whether by the fallback, and the passes over the tensor.
+    fn mttkrp(&mut self, mode: usize, seconds: &mut Seconds) -> Result<(bool, usize)> {
+        if let Some((ready, fallback, passes)) = self.ready
             && ready == mode
         {
-            return Ok(fallback);
+            return Ok((fallback, passes));
         }
-        let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
-        seconds.mttkrp = time.compute.as_secs_f64();
-        seconds.transfer = time.transfer.as_secs_f64();
-        self.ready = Some((mode, time.fallback));
-        Ok(time.fallback)
+        self.ready = None;
+        let (factors, g) = (&self.factors, self.g[mode].view_mut());
+        let by_tree = self.tree.as_mut().map(|tree| timed(&mut seconds.mttkrp, || tree.mttkrp(factors, mode, g)));
+        let (fallback, passes) = match by_tree.transpose()?.flatten() {
+            Some(passes) => (false, passes),
+            None => {
+                let time = self.backend.mttkrp_into(&self.plans[mode], self.x, &self.u, self.g[mode].view_mut())?;
+                seconds.mttkrp = time.compute.as_secs_f64();
+                seconds.transfer = time.transfer.as_secs_f64();
+                (time.fallback, 1)
+            }
+        };
+        self.ready = Some((mode, fallback, passes));
+        Ok((fallback, passes))
     }
 }
 
@@ -128,7 +169,10 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let mut seconds = Seconds::default();
         let wide = wide.then(|| timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode)));
-        let fallback = wide.is_none() && self.mttkrp(mode, &mut seconds)?;
+        let (fallback, passes) = match &wide {
+            Some(_) => (false, 1),
+            None => self.mttkrp(mode, &mut seconds)?,
+        };
         self.ready = None;
         let (norms, factor) = timed(&mut seconds.solve, || {
             normalize(match &wide {
@@ -144,7 +188,10 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
             None => inner(&self.g[mode], factor),
         });
         timed(&mut seconds.transfer, || self.backend.set_factor(&mut self.u, mode, factor.view()))?;
-        self.last = Updated { gram, norms, inner, fallback, seconds };
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        self.last = Updated { gram, norms, inner, fallback, passes, seconds };
         Ok(())
     }
 
@@ -156,18 +203,21 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
         let mut seconds = Seconds::default();
         if wide {
             let g = timed(&mut seconds.mttkrp, || wide::mttkrp(self.data.view(), &self.factors, mode));
-            return Ok(Product { g, fallback: false, seconds });
+            return Ok(Product { g, fallback: false, passes: 1, seconds });
         }
-        let fallback = self.mttkrp(mode, &mut seconds)?;
+        let (fallback, passes) = self.mttkrp(mode, &mut seconds)?;
         if let Some(error) = overflow(self.g[mode].view(), mode) {
             return Err(error);
         }
-        Ok(Product { g: self.g[mode].mapv(Real::f64), fallback, seconds })
+        Ok(Product { g: self.g[mode].mapv(Real::f64), fallback, passes, seconds })
     }
 
     fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
         self.ready = None;
         self.factors[mode].assign(&factor);
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
         self.backend.set_factor(&mut self.u, mode, factor)
     }
 
@@ -181,5 +231,9 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
 
     fn place(&self) -> &str {
         &self.place
+    }
+
+    fn tree(&self) -> String {
+        self.why_tree.clone()
     }
 }

@@ -9,6 +9,7 @@
 //! Order: faer's within a panel of a long sum, panels in order, then the threads' sums. At most K = N / I_n additions.
 
 use super::job::{Job, Split, advance, in_parts};
+use crate::plan::{PANEL, in_panels};
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -43,11 +44,10 @@ pub(super) fn gemm<T: Real>(job: &Job<'_, T>, g: &mut [T]) -> Result<()> {
 
 /// `out = x kr`, all of them with R columns but x; `out` is zero before. A long sum (few rows in x) is cut into panels, which the threads
 /// share and add up in order; faer alone would share the rows.
-fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
-    const PANEL: usize = 1024;
+pub(super) fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
     let kr = MatRef::from_row_major_slice(kr, x.ncols(), rank);
     let one = <T as num_traits::One>::one;
-    if x.ncols() < PANEL.max(4 * x.nrows()) {
+    if !in_panels(x.nrows(), x.ncols()) {
         let out = MatMut::from_row_major_slice_mut(out, x.nrows(), rank);
         return matmul(out, Accum::Replace, x, kr, one(), Par::rayon(0));
     }
@@ -79,7 +79,7 @@ fn multiply_and_sum<'a, T: Real>(
 }
 
 /// Khatri-Rao product of the factors of these modes, row-major, the last mode running fastest.
-fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> {
+pub(super) fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> {
     const ROWS: usize = 256;
     let dims = &job.shape[modes.clone()];
     let mut sizes = dims.to_vec();
@@ -106,7 +106,7 @@ fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> 
 }
 
 /// Zeros, or an error where there is no memory for them.
-fn scratch<T: Real>(name: &str, sizes: &[usize]) -> Result<Vec<T>> {
+pub(super) fn scratch<T: Real>(name: &str, sizes: &[usize]) -> Result<Vec<T>> {
     let len = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let bytes = len.map_or(u64::MAX, |n| (n as u64).saturating_mul(T::DTYPE.bytes()));
     let refused = || Error::OutOfDeviceMemory { buffer: name.into(), bytes };

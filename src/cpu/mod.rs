@@ -9,12 +9,18 @@ pub mod reference;
 mod simd;
 mod slice;
 mod tile;
+mod tree;
 
+pub(crate) use tree::CpuTree;
+
+use crate::als::{AlsSteps, HostSteps};
 use crate::error::show;
-use crate::plan::{DeviceCaps, Method, MttkrpPlan};
+use crate::plan::{DeviceCaps, Method, MttkrpPlan, TreePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
 use job::Job;
-use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Dimension, IxDyn};
+use ndarray::{
+    Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, CowArray, Dimension, IxDyn,
+};
 use rayon::prelude::*;
 use simd::Isa;
 use std::sync::Arc;
@@ -175,6 +181,18 @@ impl Backend for Cpu {
             }
         }
         Ok(MttkrpTime { compute: start.elapsed(), transfer: Duration::ZERO, fallback: false })
+    }
+
+    fn als_steps<'a, 'x: 'a, T: Real>(
+        &'a self,
+        plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
+        x: &'a Self::Tensor<'x, T>,
+        data: ArrayViewD<'a, T>,
+        factors: Vec<Array2<T>>,
+    ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
+        let made = CpuTree::new(self, tree, x, factors.first().map_or(0, |f| f.ncols()));
+        Ok(Box::new(HostSteps::new(self, plans, x, data, factors, "on the host".into())?.with_tree(tree, made)))
     }
 }
 

@@ -239,7 +239,7 @@ impl Inner {
     }
 
     /// Writes rows of every block of columns, from `first` on.
-    fn write_rows<T: Real>(&self, u: &GpuFactors<T>, first: usize, rows: ArrayView2<'_, T>) -> Result<()> {
+    pub(super) fn write_rows<T: Real>(&self, u: &GpuFactors<T>, first: usize, rows: ArrayView2<'_, T>) -> Result<()> {
         scoped(&self.device, "upload of factors", || {
             for (ends, buffer) in u.columns.windows(2).zip(&u.buffers) {
                 let (width, stride) = (ends[1] - ends[0], column_stride(ends[1] - ends[0]));

@@ -11,6 +11,7 @@ mod scope;
 mod shader;
 mod steps;
 mod timing;
+mod tree;
 mod tune;
 mod tuning_file;
 mod unroll;
@@ -22,7 +23,7 @@ pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
 use crate::error::one_line;
-use crate::plan::{DeviceCaps, MttkrpPlan, UpdatePlan};
+use crate::plan::{DeviceCaps, MttkrpPlan, TreePlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::sync::Arc;
@@ -270,14 +271,18 @@ impl Backend for Gpu {
     fn als_steps<'a, 'x: 'a, T: Real>(
         &'a self,
         plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
         x: &'a GpuTensor<T>,
         data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>> {
         let updates: Result<Vec<_>> = plans.iter().map(|plan| UpdatePlan::new(plan, self.caps())).collect();
         match updates {
-            Ok(updates) => Ok(Box::new(steps::GpuSteps::new(&self.inner, plans, updates, x, &factors)?)),
-            Err(why) => Ok(Box::new(HostSteps::new(self, plans, x, data, factors, format!("on the host: {why}"))?)),
+            Ok(updates) => Ok(Box::new(steps::GpuSteps::new(&self.inner, plans, tree, updates, x, &factors)?)),
+            Err(why) => {
+                let place = format!("on the host: {why}");
+                Ok(Box::new(HostSteps::new(self, plans, x, data, factors, place)?.without_tree(tree)))
+            }
         }
     }
 }

@@ -121,11 +121,25 @@ pub(super) fn scale_rows<T: Real>(ranges: &[Vec<Range>], weights: &[T]) -> ndarr
     })
 }
 
+/// Two rows for a group of modes, as `scale_rows` has them for each mode's others.
+pub(super) fn group_scale_rows<T: Real>(ranges: &[Vec<Range>], group: std::ops::Range<usize>) -> ndarray::Array2<T> {
+    let ranges = &ranges[group];
+    ndarray::Array2::from_shape_fn((2, ranges[0].len()), |(row, r)| {
+        let exponent = (TOP - ranges.iter().map(|mode| mode[r].top()).sum::<i32>()).clamp(-SAFE - TOP, SAFE + TOP);
+        T::of(f64::from(if row == 0 { exponent } else { -exponent }).exp2())
+    })
+}
+
 /// Whether the plan's f16 kernels keep the bound with operands of these ranges.
 pub(super) fn fits(plan: &MttkrpPlan, x: Range, factors: &[Vec<Range>]) -> bool {
-    let span = TOP - 1 + plan.chain().max(1).ilog2() as i32;
-    let columns = (0..plan.rank()).all(|r| {
-        let modes = || others(factors, plan.mode()).map(|mode| mode[r]);
+    fits_chain(plan.chain(), x, &others(factors, plan.mode()).collect::<Vec<_>>())
+}
+
+/// Whether f16 kernels keep the bound of a product with these factors whose longest chain of additions is `chain`.
+pub(super) fn fits_chain(chain: u64, x: Range, factors: &[&Vec<Range>]) -> bool {
+    let span = TOP - 1 + chain.max(1).ilog2() as i32;
+    let columns = (0..factors.first().map_or(0, |mode| mode.len())).all(|r| {
+        let modes = || factors.iter().map(|mode| mode[r]);
         modes().map(Range::span).sum::<i32>() <= span && modes().map(|m| m.top().abs()).sum::<i32>() <= SAFE
     });
     columns && x.span() <= span && x.top().abs() <= SAFE

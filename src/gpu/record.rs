@@ -9,7 +9,7 @@ use super::scope::{create_buffer, scoped};
 use crate::plan::{
     Dispatch, FusedParams, KernelSpec, Method, MttkrpPlan, Params, ReduceParams, Slot, parameter_stride, weights_row,
 };
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Shape};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -85,14 +85,8 @@ impl Inner {
     ) -> Result<Prepared> {
         self.check(plan, x, u, g)?;
         let x_scale = x.range.map_or(1.0, Range::x_scale);
-        let params = plan.dispatches().iter().map(|dispatch| match dispatch.params {
-            // Only the device's tensor knows its scale.
-            Params::Fused(p) if plan.fallback().is_some() => Params::Fused(FusedParams { x_scale, ..p }),
-            Params::Reduce(p) if p.scale_row as usize > weights_row(plan.shape()) => {
-                Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
-            }
-            other => other,
-        });
+        let scaled = plan.fallback().is_some().then_some(x_scale);
+        let params = plan.dispatches().iter().map(|dispatch| with_scale(dispatch.params, scaled, plan.shape()));
         let mut prepared = self.prepare("mttkrp", plan.dispatches(), params.collect(), |slot| match slot {
             Slot::X(slab) => Ok(x.buffers[slab].clone()),
             Slot::Factors(block) => Ok(u.buffers[block].clone()),
@@ -174,6 +168,17 @@ impl Inner {
     }
 }
 
+/// Parameters with what only the device's tensor knows, its scale, where f16 matrix units are used.
+pub(super) fn with_scale(params: Params, x_scale: Option<f32>, shape: &Shape) -> Params {
+    match (params, x_scale) {
+        (Params::Fused(p), Some(x_scale)) => Params::Fused(FusedParams { x_scale, ..p }),
+        (Params::Reduce(p), Some(x_scale)) if p.scale_row as usize > weights_row(shape) => {
+            Params::Reduce(ReduceParams { unscale: 1.0 / x_scale, ..p })
+        }
+        (other, _) => other,
+    }
+}
+
 /// Dispatches with all they need, to be recorded any number of times.
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -197,14 +202,23 @@ struct Step {
 impl Prepared {
     /// One compute pass. To be called inside error scopes.
     pub fn encode(&self, encoder: &mut wgpu::CommandEncoder, timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>) {
-        for buffer in &self.cleared {
+        Self::encode_all(&[self], encoder, timestamps);
+    }
+
+    /// One compute pass of all of them, one after the other. To be called inside error scopes.
+    pub fn encode_all(
+        all: &[&Self],
+        encoder: &mut wgpu::CommandEncoder,
+        timestamps: Option<wgpu::ComputePassTimestampWrites<'_>>,
+    ) {
+        for buffer in all.iter().flat_map(|prepared| &prepared.cleared) {
             encoder.clear_buffer(buffer, 0, None);
         }
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-            label: Some(&self.label),
+            label: all.first().map(|prepared| &*prepared.label),
             timestamp_writes: timestamps,
         });
-        for step in &self.steps {
+        for step in all.iter().flat_map(|prepared| &prepared.steps) {
             pass.set_pipeline(&step.kernel.pipeline);
             pass.set_bind_group(0, &step.group, &[step.offset]);
             let [x, y, z] = step.grid;

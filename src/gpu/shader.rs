@@ -49,6 +49,7 @@ shaders![
     "mttkrp_elem",
     "mttkrp_slice",
     "mttkrp_tile",
+    "multi_ttv",
     "multiply_sum",
     "reduce_partials",
 ];

@@ -9,13 +9,14 @@
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::ledger::Ticket;
-use super::range::Range;
+use super::range::{Range, group_scale_rows};
 use super::record::Prepared;
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
+use super::tree::GpuTree;
 use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
 use crate::error::one_line;
-use crate::plan::{MttkrpPlan, Slot, UpdatePlan, column_stride};
+use crate::plan::{MttkrpPlan, Params, Slot, TreePlan, UpdateParams, UpdatePlan, column_stride, group_scale_row};
 use crate::{Dtype, Error, Real, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
 use std::collections::HashMap;
@@ -35,8 +36,12 @@ pub(super) struct GpuSteps<'a, T> {
     staging: wgpu::Buffer,
     stopwatch: Option<Stopwatch>,
     rank: usize,
-    /// Mode whose MTTKRP is on the queue, and by what.
-    started: Option<(usize, Kernels)>,
+    /// Mode whose MTTKRP is on the queue, by what, and in how many passes over the tensor.
+    started: Option<(usize, Kernels, usize)>,
+    tree: Option<GpuTree<'a>>,
+    /// The tree's groups, by their first modes.
+    groups: u32,
+    why_tree: String,
     pending: Option<Pending>,
     _memory: Vec<Ticket>,
 }
@@ -54,8 +59,8 @@ struct Mode<'a, T> {
 }
 
 /// What an MTTKRP is done by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kernels {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kernels {
     Own,
     Fallback,
     Wide,
@@ -74,18 +79,24 @@ struct Pending {
     submission: wgpu::SubmissionIndex,
     mapped: Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
     fallback: bool,
+    passes: usize,
     seconds: Seconds,
 }
 
-/// The kernels of an update on a result.
+/// The kernels of an update on a result; `groups` are those of a dimension tree, by their first modes.
 fn prepare_update<T, G>(
     inner: &Inner,
     update: &UpdatePlan,
+    groups: u32,
     g: &GpuMatrix<G>,
     u: &GpuFactors<T>,
     buffers: &HashMap<Slot, wgpu::Buffer>,
 ) -> Result<Prepared> {
-    let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
+    let params = update.dispatches().iter().map(|dispatch| match dispatch.params {
+        Params::Update(params) => Params::Update(UpdateParams { groups, ..params }),
+        other => other,
+    });
+    let params = params.collect();
     inner.prepare("update", update.dispatches(), params, |slot| {
         Ok(match slot {
             Slot::G(block) => g.buffers[block].clone(),
@@ -96,7 +107,7 @@ fn prepare_update<T, G>(
 }
 
 /// What is there, made the first time.
-fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -> Result<&Prepared> {
+pub(super) fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -> Result<&Prepared> {
     if place.is_none() {
         *place = Some(make()?);
     }
@@ -107,6 +118,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     pub fn new(
         inner: &'a Inner,
         plans: &'a [MttkrpPlan],
+        tree: &'a TreePlan,
         updates: Vec<UpdatePlan>,
         x: &'a GpuTensor<T>,
         factors: &[Array2<T>],
@@ -116,7 +128,8 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let rank = u.rank();
         let mut buffers = HashMap::new();
         // Scratch for all modes at once: one that grew from mode to mode would stay as often as it grew.
-        for (slot, bytes) in MttkrpPlan::scratch_of(plans) {
+        let pieces = (Slot::Partial(0), tree.scratch());
+        for (slot, bytes) in MttkrpPlan::scratch_of(plans, Some(pieces)) {
             inner.scratch.get(inner, slot, bytes)?;
         }
         let mut memory = Vec::new();
@@ -131,14 +144,22 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let (staging, held) = create_buffer(inner, "als.staging", segment + TIMES, usage)?;
         memory.push(held);
+        let groups = tree.first_modes();
         let modes = plans.iter().zip(&updates).map(|(plan, update)| {
             let g = inner.output::<T>(plan)?;
-            let update = prepare_update(inner, update, &g, &u, &buffers)?;
+            let update = prepare_update(inner, update, groups, &g, &u, &buffers)?;
             let kernels = if std::ptr::eq(inner.chosen(plan, x, &u), plan) { Kernels::Own } else { Kernels::Fallback };
             Ok(Mode { plan, g, update, mttkrp: [None, None], wide: None, kernels })
         });
         let modes = modes.collect::<Result<_>>()?;
         let stopwatch = Stopwatch::new(inner, 2)?;
+        let made = if groups == 0 { Ok(None) } else { GpuTree::new(inner, tree).map(Some) };
+        let (tree, why_tree) = match made {
+            Ok(made) => (made, tree.to_string()),
+            // Other programs may have the memory that the plan counted on.
+            Err(why @ Error::OutOfDeviceMemory { .. }) => (None, tree.without(why.to_string()).to_string()),
+            Err(error) => return Err(error),
+        };
         let new = Self {
             inner,
             x,
@@ -149,6 +170,9 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             stopwatch,
             rank,
             started: None,
+            tree,
+            groups,
+            why_tree,
             pending: None,
             _memory: memory,
         };
@@ -156,37 +180,50 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         Ok(new)
     }
 
-    /// Tells the device the largest magnitudes of a factor that the host has uploaded, where scales depend on them.
+    /// What the kernels on f16 matrix units need of a factor from the host: its largest magnitudes, and the scales of the
+    /// tree's group that it is in.
     fn write_magnitudes(&self, mode: usize) -> Result<()> {
-        let Some(ranges) = self.u.ranges.get(mode) else { return Ok(()) };
-        scoped(&self.inner.device, "upload of magnitudes", || {
+        let (inner, u, rank) = (self.inner, &self.u, self.rank);
+        let Some(ranges) = u.ranges.get(mode) else { return Ok(()) };
+        scoped(&inner.device, "upload of magnitudes", || {
             let largest: Vec<f64> = ranges.iter().map(|range| range.largest()).collect();
-            let at = mode * self.segment() + self.rank * (self.rank + 2);
-            self.inner.queue.write_buffer(&self.buffers[&Slot::State], at as u64 * 8, bytemuck::cast_slice(&largest));
+            let at = (mode * self.segment() + rank * (rank + 2)) as u64 * 8;
+            inner.queue.write_buffer(&self.buffers[&Slot::State], at, bytemuck::cast_slice(&largest));
             Ok(())
-        })
+        })?;
+        let order = u.shape.order();
+        let is_first = |&m: &usize| self.groups >> m & 1 == 1;
+        let Some(first) = (0..=mode).rev().find(is_first) else { return Ok(()) };
+        let end = (mode + 1..order).find(is_first).unwrap_or(order);
+        let rows = group_scale_rows::<T>(&u.ranges, first..end);
+        inner.write_rows(u, group_scale_row(&u.shape, first), rows.view())
     }
 
     /// Puts an MTTKRP on the queue.
     fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
         let entry = &mut self.modes[mode];
-        let prepared = match (kernels, &entry.wide) {
-            (Kernels::Wide, Some(wide)) => &wide.mttkrp,
-            (Kernels::Fallback, _) => {
-                let plan = entry.plan.fallback().unwrap_or(entry.plan);
-                keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?
+        let (prepared, passes) = match (&mut self.tree, kernels) {
+            (Some(tree), Kernels::Own | Kernels::Fallback) if tree.serves(mode) => {
+                tree.mttkrp(inner, self.x, &self.u, &entry.g, (mode, kernels))?
             }
-            _ => keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?,
+            (_, Kernels::Fallback) => {
+                let plan = entry.plan.fallback().unwrap_or(entry.plan);
+                (vec![keep(&mut entry.mttkrp[1], || inner.prepare_mttkrp(plan, self.x, &self.u, &entry.g))?], 1)
+            }
+            (_, Kernels::Own) => {
+                (vec![keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?], 1)
+            }
+            (_, Kernels::Wide) => (entry.wide.iter().map(|wide| &wide.mttkrp).collect(), 1),
         };
         scoped(&inner.device, "an MTTKRP", || {
             let mut encoder = inner.encoder("mttkrp");
-            prepared.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
+            Prepared::encode_all(&prepared, &mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
             inner.queue.submit([encoder.finish()]);
             Ok(())
         })?;
         entry.kernels = kernels;
-        self.started = Some((mode, kernels));
+        self.started = Some((mode, kernels, passes));
         Ok(())
     }
 
@@ -195,9 +232,26 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         if wide && self.can_widen(mode)? {
             return Ok(Kernels::Wide);
         }
+        if let Some(kernels) = self.tree.as_ref().and_then(|tree| tree.kernels(mode, self.x, &self.u)) {
+            return Ok(kernels);
+        }
         let plan = self.modes[mode].plan;
         let own = std::ptr::eq(self.inner.chosen(plan, self.x, &self.u), plan);
         Ok(if own { Kernels::Own } else { Kernels::Fallback })
+    }
+
+    /// Puts an MTTKRP on the queue, unless it is there.
+    fn submit_unless_started(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
+        if self.started.is_some_and(|(started, by, _)| (started, by) == (mode, kernels)) {
+            return Ok(());
+        }
+        // What was queued instead has been a pass too.
+        let before = self.started.take().map_or(0, |(.., passes)| passes);
+        self.submit_mttkrp(mode, kernels)?;
+        if let Some((.., passes)) = &mut self.started {
+            *passes += before;
+        }
+        Ok(())
     }
 
     /// Numbers of the state that a mode has.
@@ -221,7 +275,8 @@ impl<'a, T: Real> GpuSteps<'a, T> {
 impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn start(&mut self, mode: usize) -> Result<()> {
         // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
-        self.submit_mttkrp(mode, self.modes[mode].kernels)
+        let at_hand = self.tree.as_ref().and_then(|tree| tree.at_hand(mode));
+        self.submit_mttkrp(mode, at_hand.unwrap_or(self.modes[mode].kernels))
     }
 
     fn can_widen(&mut self, mode: usize) -> Result<bool> {
@@ -235,7 +290,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             let Ok((update, plan)) = both else { return Ok(false) };
             let g = inner.output::<f64>(&plan)?;
             let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
-            let update = prepare_update(inner, &update, &g, &self.u, &self.buffers)?;
+            let update = prepare_update(inner, &update, self.groups, &g, &self.u, &self.buffers)?;
             self.modes[mode].wide = Some(Wide { g, mttkrp, update });
         }
         Ok(true)
@@ -244,10 +299,8 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()> {
         let inner = self.inner;
         let kernels = self.kernels(mode, wide)?;
-        if self.started.take() != Some((mode, kernels)) {
-            self.submit_mttkrp(mode, kernels)?;
-            self.started = None;
-        }
+        self.submit_unless_started(mode, kernels)?;
+        let passes = self.started.take().map_or(0, |(.., passes)| passes);
         let mut seconds = Seconds::default();
         let clock = Instant::now();
         let root = normal.root(column_stride(self.rank));
@@ -277,14 +330,18 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             Ok(submission)
         })?;
         seconds.transfer = clock.elapsed().as_secs_f64();
-        self.pending = Some(Pending { mode, submission, mapped, fallback: kernels == Kernels::Fallback, seconds });
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
+        let fallback = kernels == Kernels::Fallback;
+        self.pending = Some(Pending { mode, submission, mapped, fallback, passes, seconds });
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Updated> {
         let failed = |message: String| Error::Gpu { during: "an update".into(), message: one_line(&message) };
         let pending = self.pending.take().ok_or_else(|| failed("nothing is under way".into()))?;
-        let Pending { mode, submission, mapped, fallback, mut seconds } = pending;
+        let Pending { mode, submission, mapped, fallback, passes, mut seconds } = pending;
         let (inner, rank) = (self.inner, self.rank);
         let clock = Instant::now();
         scoped(&inner.device, "an update", || inner.wait(Some(submission), "an update"))?;
@@ -319,15 +376,14 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             // Without a clock on the device, all of the wait is taken for its longest part.
             seconds.mttkrp = seconds.wait;
         }
-        Ok(Updated { gram, norms, inner: inner_products, fallback, seconds })
+        Ok(Updated { gram, norms, inner: inner_products, fallback, passes, seconds })
     }
 
     fn product(&mut self, mode: usize, wide: bool) -> Result<Product> {
         let clock = Instant::now();
         let kernels = self.kernels(mode, wide)?;
-        if self.started != Some((mode, kernels)) {
-            self.submit_mttkrp(mode, kernels)?;
-        }
+        self.submit_unless_started(mode, kernels)?;
+        let passes = self.started.map_or(0, |(.., passes)| passes);
         let entry = &self.modes[mode];
         let mut g = Array2::<f64>::zeros((entry.g.rows, self.rank));
         match (kernels, &entry.wide) {
@@ -342,12 +398,15 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             }
         }
         let seconds = Seconds { mttkrp: clock.elapsed().as_secs_f64(), ..Seconds::default() };
-        Ok(Product { g, fallback: kernels == Kernels::Fallback, seconds })
+        Ok(Product { g, fallback: kernels == Kernels::Fallback, passes, seconds })
     }
 
     fn replace(&mut self, mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
         self.started = None;
         self.inner.set_factor(&mut self.u, mode, factor)?;
+        if let Some(tree) = &mut self.tree {
+            tree.changed(mode);
+        }
         self.write_magnitudes(mode)
     }
 
@@ -372,122 +431,11 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
     fn place(&self) -> &str {
         "on the device, in f64"
     }
+
+    fn tree(&self) -> String {
+        self.why_tree.clone()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Gpu;
-    use super::super::range::scale_rows;
-    use super::*;
-    use crate::Backend;
-    use crate::plan::{Method, PlanOptions, column_stride, weights_row};
-
-    #[test]
-    fn an_mttkrp_that_overflows_is_named() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let dims = [30, 20];
-        let mut x = Array2::<f32>::ones(dims);
-        x.row_mut(4).fill(3e38);
-        let factors = dims.map(|rows| Array2::from_elem((rows, 3), 1.0));
-        let plans = [0, 1].map(|mode| MttkrpPlan::new(&dims, mode, 3, &PlanOptions::default(), gpu.caps()).unwrap());
-        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-        let xd = gpu.upload_tensor(x.view()).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
-        steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, 0).unwrap(), false).unwrap();
-        // The next MTTKRP does not overwrite what is looked at.
-        steps.start(1).unwrap();
-        let error = steps.finish().unwrap_err();
-        let expected = Error::Overflow { what: "MTTKRP of mode 0".into(), dtype: "f32", index: vec![4, 0] };
-        assert_eq!(error, expected);
-    }
-
-    /// Every kernel that FUSED chooses by rank and layout, against the definition: the bound of f64, though data are f32.
-    #[test]
-    fn wide_sums_are_within_the_bound_of_f64() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let mut kernels = std::collections::BTreeSet::new();
-        for (dims, rank) in [([12, 8, 16], 3), ([9, 7, 5], 3), ([20, 9, 12], 12), ([30, 25, 21], 20), ([40, 6, 36], 33)]
-        {
-            let mut at = 0u64;
-            let mut next = || {
-                at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (at >> 40) as f32 / 16777216.0 - 0.5
-            };
-            let x = ndarray::Array3::from_shape_simple_fn(dims, &mut next);
-            let factors = dims.map(|rows| Array2::from_shape_simple_fn((rows, rank), &mut next));
-            let plans =
-                [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &PlanOptions::default(), gpu.caps()).unwrap());
-            let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-            let xd = gpu.upload_tensor(x.view()).unwrap();
-            let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
-            let exact = factors.each_ref().map(|f| f.mapv(f64::from));
-            let views = exact.each_ref().map(|f| f.view());
-            let x = x.mapv(f64::from).into_dyn();
-            for mode in 0..3 {
-                assert!(steps.can_widen(mode).unwrap());
-                steps.submit_mttkrp(mode, Kernels::Wide).unwrap();
-                let mut g = Array2::zeros((dims[mode], rank));
-                gpu.inner.read(&steps.modes[mode].wide.as_ref().unwrap().g, g.view_mut()).unwrap();
-                let plan = plans[mode].wide(gpu.caps()).unwrap();
-                kernels.extend(plan.dispatches().iter().map(|d| d.spec.shader));
-                let expected = crate::reference::mttkrp_reference(x.view(), None, &views, mode);
-                let scale = crate::reference::mttkrp_scale(x.view(), None, &views, mode);
-                let terms = plan.chain() as usize + x.len() / dims[mode] + 2 * 4;
-                for ((g, e), s) in g.iter().zip(&expected).zip(&scale) {
-                    let bound = terms as f64 * f64::EPSILON * s;
-                    assert!((g - e).abs() <= bound, "{dims:?} R {rank} mode {mode}: {g} and {e}, bound {bound:e}");
-                }
-            }
-        }
-        let all = ["fused_cols", "fused_rows", "fused_small_cols", "fused_small_rows", "fused_stream_rows"];
-        assert!(all.iter().all(|name| kernels.contains(name)), "{kernels:?}");
-    }
-
-    /// As if the device had f16 matrix units: the magnitudes that an update reports and the scales that it writes are those
-    /// that an upload of the same factors would have.
-    #[test]
-    fn scales_follow_the_factors() {
-        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
-        if !gpu.caps().f64 {
-            return println!("skipped: no f64");
-        }
-        let mut caps = gpu.caps().clone();
-        caps.f16_matrix_units = true;
-        let gpu = Gpu::on(gpu.inner.device.clone(), gpu.inner.queue.clone(), caps, Vec::new());
-        let (dims, rank) = ([70, 9, 300], 5);
-        let shape = crate::Shape::new(&dims).unwrap();
-        // Rows of very different magnitudes; the last slice of mode 1 makes a component that has one entry there.
-        let x = ndarray::Array3::from_shape_fn(dims, |(i, j, k)| {
-            ((i * 31 + j * 17 + k * 7) % 23) as f32 * 0.5f32.powi(i as i32 % 30)
-        });
-        let factors =
-            dims.map(|rows| Array2::from_shape_fn((rows, rank), |(i, r)| ((i * 5 + r * 3) % 11) as f32 + 0.25));
-        let options = PlanOptions::default().method(Method::Slice);
-        let plans = [0, 1, 2].map(|mode| MttkrpPlan::new(&dims, mode, rank, &options, gpu.caps()).unwrap());
-        let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
-        assert_eq!(updates[0].dispatches().last().unwrap().spec.shader, "als_scales");
-        let xd = gpu.upload_tensor(x.view()).unwrap();
-        let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, updates, &xd, &factors).unwrap();
-        let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, 0).unwrap();
-        let mut before = steps.u.ranges.clone();
-        for mode in 0..3 {
-            steps.start(mode).unwrap();
-            steps.update(mode, &normal, false).unwrap();
-            steps.finish().unwrap();
-            let factors = steps.factors().unwrap();
-            before[mode] = factors[mode].columns().into_iter().map(|c| Range::of(c.iter())).collect();
-            assert_eq!(steps.u.ranges, before, "ranges after mode {mode}");
-            let stride = column_stride(rank);
-            let words = gpu.inner.read_buffer::<f32>(&steps.u.buffers[0], (weights_row(&shape) + 7) * stride).unwrap();
-            let scales = ArrayView2::from_shape((6, stride), &words[(weights_row(&shape) + 1) * stride..]).unwrap();
-            let expected = scale_rows(&before, &[1f32; 5]);
-            assert_eq!(scales.slice(s![.., ..rank]), expected, "scales after mode {mode}");
-        }
-    }
-}
+mod tests;

@@ -2,8 +2,9 @@
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
 use super::walk::Cut;
-use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, UpdatePlan};
+use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, TreePlan, UpdatePlan, gemm};
 use crate::Result;
+use std::ops::Range;
 
 /// Bytes on the device. On a GPU they are those of the buffers that this crate makes, as `Gpu::memory` counts them; on the
 /// CPU those of the arrays that a method works on. What a driver keeps for itself, and wgpu's staging of uploads (at most
@@ -27,6 +28,8 @@ pub struct Footprint {
     pub result: u64,
     /// Scratch of the method: the largest of the modes, as they share it.
     pub scratch: u64,
+    /// The product of the tensor with some factors that CP-ALS keeps for several modes ([`TreePlan`]).
+    pub tree: u64,
     /// What CP-ALS needs beside MTTKRPs: solutions, grams, sums.
     pub algebra: u64,
     /// Parameters, timestamps, and buffers that results are read through.
@@ -42,25 +45,30 @@ impl Footprint {
         Self::of_host_steps(std::slice::from_ref(plan), caps)
     }
 
-    /// Of CP-ALS with a plan for each mode. Sums in f64 for f32 data and the f32 kernels for numbers of too wide a range,
+    /// Of CP-ALS with a plan for each mode, and what `tree` keeps of the tensor. Sums in f64 for f32 data and the f32 kernels for numbers of too wide a range,
     /// which some data need, come on top of it.
     ///
     /// # Errors
     /// What planning the buffers says.
     ///
     /// ```
-    /// use polyad::plan::{DeviceCaps, Footprint, MttkrpPlan, PlanOptions};
+    /// use polyad::{Tree, plan::{DeviceCaps, Footprint, MttkrpPlan, PlanOptions, TreePlan}};
     /// let (options, caps) = (PlanOptions::default(), DeviceCaps::cpu(1));
     /// let plans: Vec<_> = (0..3).map(|n| MttkrpPlan::new(&[30, 20, 10], n, 8, &options, &caps).unwrap()).collect();
-    /// assert!(Footprint::cp_als(&plans, &caps).unwrap().peak() > 30 * 20 * 10 * 4);
+    /// let tree = TreePlan::of(&plans, Tree::Two, None, &options, &caps).unwrap();
+    /// let bytes = Footprint::cp_als(&plans, &tree, &caps).unwrap();
+    /// // The smaller of the two products of a dimension tree: modes 1 and 2 are left.
+    /// assert_eq!(bytes.tree, 20 * 10 * 8 * 4);
+    /// assert!(bytes.peak() > 30 * 20 * 10 * 4 + bytes.tree);
     /// ```
-    pub fn cp_als(plans: &[MttkrpPlan], caps: &DeviceCaps) -> Result<Self> {
+    pub fn cp_als(plans: &[MttkrpPlan], tree: &TreePlan, caps: &DeviceCaps) -> Result<Self> {
         let mut bytes = Self::of_host_steps(plans, caps)?;
         if caps.kind == DeviceKind::Cpu {
             // The loop keeps the factors and the results of all modes beside those of the backend.
             let dense = |plan: &MttkrpPlan| plan.shape().rows(plan.mode()) as u64 * plan.rank() as u64;
             let all = plans.iter().map(dense).sum::<u64>() * plans.first().map_or(0, |plan| plan.dtype().bytes());
-            (bytes.result, bytes.other) = (all, all);
+            (bytes.result, bytes.other, bytes.tree) = (all, all, tree.bytes());
+            bytes.scratch = bytes.scratch.max(plans.first().map_or(0, |plan| tree_on_cpu(tree, plan, caps.threads)));
             return Ok(bytes);
         }
         let updates: Result<Vec<_>> = plans.iter().map(|plan| UpdatePlan::new(plan, caps)).collect();
@@ -69,10 +77,18 @@ impl Footprint {
         let largest = |slot| buffer_bytes(updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0));
         bytes.algebra = UpdatePlan::SLOTS.into_iter().map(largest).sum();
         let stride = column_stride(first.rank()) as u64 * first.dtype().bytes();
+        bytes.tree = tree.slab_bytes().into_iter().map(buffer_bytes).sum();
+        if tree.scratch() > 0 {
+            let pieces = |plan: &MttkrpPlan| plan.scratch_bytes(Slot::Partial(0));
+            let most = plans.iter().map(pieces).max().filter(|&bytes| bytes > 0).map_or(0, buffer_bytes);
+            bytes.scratch += buffer_bytes(tree.scratch()).saturating_sub(most);
+        }
+        let by_product = |plan: &&MttkrpPlan| tree.group_before(plan.mode()).is_some_and(|group| tree.keeps(group));
         let segment = updates.first().map_or(0, UpdatePlan::segment) as u64 * 8;
         bytes.other = buffer_bytes(segment + UpdatePlan::TIMES)
             + if caps.timestamps { buffer_bytes(UpdatePlan::TIMES) } else { 0 }
-            + plans.iter().map(|plan| parameters(plan.dispatches(), caps)).sum::<u64>()
+            + plans.iter().filter(|plan| !by_product(plan)).map(|plan| parameters(plan.dispatches(), caps)).sum::<u64>()
+            + (0..tree.groups().len()).map(|group| parameters_of_product(tree, group, caps)).sum::<u64>()
             + updates.iter().map(|update| parameters(update.dispatches(), caps)).sum::<u64>()
             // The factors are read back at the end.
             + buffer_bytes(first.shape().iter().sum::<usize>() as u64 * stride);
@@ -110,7 +126,8 @@ impl Footprint {
             tensor,
             factors: columns.windows(2).map(block).sum(),
             result: plans.iter().map(|plan| results(plan).sum()).max().unwrap_or(0),
-            scratch: MttkrpPlan::scratch_of(plans).into_iter().map(|(_, bytes)| buffer_bytes(bytes)).sum(),
+            scratch: MttkrpPlan::scratch_of(plans, None).into_iter().map(|(_, bytes)| buffer_bytes(bytes)).sum(),
+            tree: 0,
             algebra: 0,
             other: times + plans.iter().map(passing).max().unwrap_or(0),
         })
@@ -118,7 +135,7 @@ impl Footprint {
 
     /// All of it together.
     pub fn peak(&self) -> u64 {
-        [self.tensor, self.factors, self.result, self.scratch, self.algebra, self.other]
+        [self.tensor, self.factors, self.result, self.scratch, self.tree, self.algebra, self.other]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -163,6 +180,13 @@ fn parameters(dispatches: &[Dispatch], caps: &DeviceCaps) -> u64 {
     buffer_bytes((stride * dispatches.len().max(1)) as u64)
 }
 
+/// The uniform buffers of a group's product and of all that comes of it.
+fn parameters_of_product(tree: &TreePlan, group: usize, caps: &DeviceCaps) -> u64 {
+    let results = (0..tree.order()).map(|mode| tree.result(group, mode));
+    let all = results.chain([tree.product(group)]).filter(|dispatches| !dispatches.is_empty());
+    all.map(|dispatches| parameters(dispatches, caps)).sum()
+}
+
 /// Distance of the parameters of one dispatch from those of the next.
 pub(crate) fn parameter_stride(lengths: impl Iterator<Item = usize>, caps: &DeviceCaps) -> usize {
     lengths.max().unwrap_or(16).next_multiple_of(caps.uniform_alignment.max(16) as usize)
@@ -195,4 +219,23 @@ fn on_cpu(plan: &MttkrpPlan, threads: usize) -> u64 {
     };
     // Without the block of the Khatri-Rao product, a few hundred KiB, that FUSED has for each thread.
     words.saturating_mul(plan.dtype().bytes())
+}
+
+/// Arrays that a kept product is made with on the CPU: the Khatri-Rao product of a group, and the sums of threads.
+fn tree_on_cpu(tree: &TreePlan, plan: &MttkrpPlan, threads: usize) -> u64 {
+    let (shape, rank) = (plan.shape(), plan.rank() as u64);
+    let of = |(index, group): (usize, &Range<usize>)| {
+        if !tree.keeps(index) {
+            return 0;
+        }
+        let inner = shape[group.clone()].iter().product::<usize>();
+        let rows = shape.len() / inner;
+        let on_both_sides = shape.left(group.start) > 1 && group.end < shape.order() && shape.right(group.end - 1) > 1;
+        let sharing = if !on_both_sides && gemm::in_panels(rows, inner) { threads as u64 } else { 1 };
+        let words = (rows as u64).saturating_mul(sharing - 1).saturating_add(inner as u64);
+        // An MTTKRP of few rows is summed by all threads.
+        let sums = (shape.iter().copied().max().unwrap_or(0) as u64).saturating_mul(threads as u64 - 1);
+        words.max(sums).saturating_mul(rank).saturating_mul(plan.dtype().bytes())
+    };
+    tree.groups().iter().enumerate().map(of).max().unwrap_or(0)
 }

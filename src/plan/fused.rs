@@ -12,34 +12,42 @@ use crate::{Dtype, Result};
 
 /// How X lies in a slab, seen from the mode.
 #[derive(Debug, Clone, Copy)]
-struct View {
-    rows: usize,
-    reduction: usize,
-    right: usize,
+pub(super) struct View {
+    pub rows: usize,
+    pub reduction: usize,
+    /// Equal parts that the reduction falls into without being added up: 1 but for partial products in a dimension tree.
+    pub batch: usize,
+    pub right: usize,
     /// The last other dim: within a run of it, k differs in one index only.
     last: usize,
     /// Neighbouring entries are neighbours along the mode, not along the reduction.
-    cols: bool,
+    pub cols: bool,
 }
 
 impl View {
     fn new(mode: usize, slab: &Slab) -> Self {
-        let rows = slab.dims[mode];
-        let reduction = slab.len() / rows;
-        let right = slab.dims[mode + 1..].iter().product();
+        Self::of(&slab.dims, mode, 1)
+    }
+
+    /// Of a row-major tensor with these dims.
+    pub fn of(dims: &[usize], mode: usize, batch: usize) -> Self {
+        let rows = dims[mode];
+        let reduction = dims.iter().product::<usize>() / rows;
+        let right = dims[mode + 1..].iter().product();
         // A single row makes the reduction contiguous whatever the mode.
         let right = if rows == 1 { reduction } else { right };
-        let last = (0..slab.dims.len()).rev().find(|&m| m != mode).map_or(1, |m| slab.dims[m]);
-        Self { rows, reduction, right, last, cols: right == 1 && rows > 1 }
+        let last = (0..dims.len()).rev().find(|&m| m != mode).map_or(1, |m| dims[m]);
+        Self { rows, reduction, batch, right, last, cols: right == 1 && rows > 1 }
     }
 
     /// Whether steps of that length stay within runs of the last other mode without much padding.
     fn runs(&self, step: usize) -> bool {
-        self.last.next_multiple_of(step) * 4 <= self.last * 5
+        // Steps that cross runs would cross parts.
+        self.batch > 1 || self.last.next_multiple_of(step) * 4 <= self.last * 5
     }
 
     /// Length of a run.
-    fn run(&self, runs: bool) -> usize {
+    pub fn run(&self, runs: bool) -> usize {
         if runs { self.last } else { self.reduction }
     }
 
@@ -51,25 +59,25 @@ impl View {
 }
 
 /// A kernel with its constants and what the plan has to know of them.
-struct Kernel {
-    spec: KernelSpec,
+pub(super) struct Kernel {
+    pub spec: KernelSpec,
     /// Rows and columns of a tile.
-    bm: usize,
-    bn: usize,
+    pub bm: usize,
+    pub bn: usize,
     /// k of a step.
-    step: usize,
+    pub step: usize,
     /// Steps stay within runs of the last other mode.
-    runs: bool,
+    pub runs: bool,
     /// Column tiles lie along z, else they are folded into x.
-    along_z: bool,
+    pub along_z: bool,
     /// Works on f16 matrix units, so that its operands have to be scaled.
-    f16: bool,
+    pub f16: bool,
     /// Its tile comes from a tuning file.
     tuned: bool,
     /// Workgroups wanted.
     groups: usize,
     /// Additions behind one entry of a piece of that many steps.
-    chain: fn(&Kernel, usize) -> usize,
+    pub chain: fn(&Kernel, usize) -> usize,
 }
 
 impl Kernel {
@@ -79,7 +87,7 @@ impl Kernel {
 }
 
 /// The kernel for a slab and a block of columns.
-fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
+pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Kernel {
     let dtype = problem.options.sums();
     let mut consts = vec![("ORDER", problem.shape.order() as u32)];
     let layout = |step: u32| {
@@ -88,7 +96,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
         (runs, [("RUNS", u32::from(runs)), ("SNUG", u32::from(snug)), ("VEC", view.vec(runs))])
     };
     let split = problem.options.precision == Precision::Float32;
-    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction, caps);
+    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction / view.batch, caps);
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
         let (runs, layout) = layout(tile.bk);
         consts.extend(layout);
@@ -111,7 +119,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
             },
         };
     }
-    let coop8 = tuning::fused_coop8(width, view.rows, view.reduction, caps);
+    let coop8 = tuning::fused_coop8(width, view.rows, view.reduction / view.batch, caps);
     if let Some(tile) = coop8.filter(|_| dtype == Dtype::F32) {
         let (runs, layout) = layout(tile.bk);
         consts.extend(layout);
@@ -212,7 +220,7 @@ fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceCaps) -> Ker
 }
 
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
-fn reduce_shape(pieces: usize) -> (usize, usize) {
+pub(super) fn reduce_shape(pieces: usize) -> (usize, usize) {
     if pieces >= 16 { (8, 32) } else { (1, 64) }
 }
 
@@ -235,7 +243,7 @@ pub(super) struct Fused {
 
 /// Whether no slab before this one has rows of the result in common with it: their ranges along the mode are equal or
 /// disjoint, because one mode is cut and those before it have single indices.
-fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
+pub(super) fn first_of_rows(slabs: &[Slab], mode: usize, index: usize) -> bool {
     slabs[..index].iter().all(|slab| slab.offsets[mode] != slabs[index].offsets[mode])
 }
 

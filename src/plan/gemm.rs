@@ -10,6 +10,15 @@ use std::ops::Range;
 
 const WG: u32 = 64;
 
+/// Length of the panels that a long sum is cut into on a CPU.
+pub(crate) const PANEL: usize = 1024;
+
+/// Whether a product on a CPU, of a matrix with few rows and long sums, is cut into panels that threads share, with a sum
+/// of its own for each thread.
+pub(crate) fn in_panels(rows: usize, sum: usize) -> bool {
+    sum >= PANEL.max(rows.saturating_mul(4))
+}
+
 /// Which side of the mode the matrix product contracts, for one slab.
 struct Sides {
     /// Rows of the product, strides of its reduction.

@@ -100,6 +100,8 @@ pub enum Slot {
     Partial(usize),
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
+    /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)).
+    Tree(usize),
     /// A root F of the inverse of the normal equations, `R x R` in f64 ([`UpdatePlan`](super::UpdatePlan) from here on).
     Root,
     /// Scratch: `G F` in f64.
@@ -360,6 +362,44 @@ pub struct ReduceParams {
     pub add: u32,
 }
 
+/// Parameters of `multi_ttv`.
+///
+/// ```
+/// assert_eq!(std::mem::size_of::<polyad::plan::MultiTtvParams>(), 144);
+/// ```
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+pub struct MultiTtvParams {
+    /// Rows of the result that this slab has.
+    pub rows: u32,
+    /// Row stride of the factors and of the partial result in vec4s.
+    pub stride4: u32,
+    /// Row stride of the kept product in vec4s.
+    pub t_stride4: u32,
+    /// Rows of the kept product from one index of the mode to the next.
+    pub row_stride: u32,
+    /// Length of the reduction: the product of the other kept dims.
+    pub reduction: u32,
+    /// Part of it that a piece has.
+    pub piece: u32,
+    /// Number of pieces.
+    pub pieces: u32,
+    /// Tiles along the mode.
+    pub row_tiles: u32,
+    /// Tiles along the columns.
+    pub column_tiles: u32,
+    /// Workgroups along x.
+    pub grid_x: u32,
+    /// Fills the row.
+    pub pad: [u32; 2],
+    /// Dims of the other kept modes, in order.
+    pub dims: PerMode,
+    /// First factor row of each of them for this slab.
+    pub row0: PerMode,
+    /// Rows of the kept product from one index of each of them to the next.
+    pub strides: PerMode,
+}
+
 /// Parameters of the kernels that replace a factor; `UpdateParams` in the shaders.
 ///
 /// ```
@@ -394,8 +434,10 @@ pub struct UpdateParams {
     pub segment: u32,
     /// Row of the factor buffer that holds the weights.
     pub weights_row: u32,
+    /// Bit m is set if mode m is the first of a group of a dimension tree ([`TreePlan`](super::TreePlan)).
+    pub groups: u32,
     /// Fills the row.
-    pub pad: [u32; 3],
+    pub pad: [u32; 2],
 }
 
 /// Parameters of a dispatch, by kernel.
@@ -419,6 +461,8 @@ pub enum Params {
     Fused(FusedParams),
     /// `reduce_partials`.
     Reduce(ReduceParams),
+    /// `multi_ttv`.
+    MultiTtv(MultiTtvParams),
     /// The kernels that replace a factor.
     Update(UpdateParams),
 }
@@ -433,6 +477,7 @@ impl Params {
             Self::MultiplySum(p) => bytemuck::bytes_of(p),
             Self::Fused(p) => bytemuck::bytes_of(p),
             Self::Reduce(p) => bytemuck::bytes_of(p),
+            Self::MultiTtv(p) => bytemuck::bytes_of(p),
             Self::Update(p) => bytemuck::bytes_of(p),
         }
     }

@@ -97,10 +97,16 @@ pub fn column_stride(columns: usize) -> usize {
     columns.next_multiple_of(4)
 }
 
-/// Rows of a factor buffer: all factors, one row of weights, and two rows per mode for the power-of-two scales of the
-/// kernels on f16 matrix units (see `GpuFactors`).
+/// Rows of a factor buffer: all factors, one row of weights, and for the kernels on f16 matrix units the power-of-two
+/// scales of the columns and what undoes them, two rows for each mode's MTTKRP and two for each group of a dimension tree
+/// (see `GpuFactors`).
 pub(crate) fn factor_rows(shape: &Shape) -> usize {
-    weights_row(shape) + 1 + 2 * shape.order()
+    weights_row(shape) + 1 + 4 * shape.order()
+}
+
+/// Row of a factor buffer that scales the columns of a group of modes, by the group's first mode.
+pub(crate) fn group_scale_row(shape: &Shape, first: usize) -> usize {
+    weights_row(shape) + 1 + 2 * (shape.order() + first)
 }
 
 /// Row of a factor buffer that holds the weights: the one behind the rows of all factors.

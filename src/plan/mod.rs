@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod options;
 mod tile_width;
+mod tree;
 mod tuning;
 mod update;
 mod walk;
@@ -21,15 +22,18 @@ pub use caps::{DeviceCaps, DeviceKind};
 pub use footprint::Footprint;
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::parameter_stride;
+pub(crate) use gemm::{PANEL, in_panels};
 pub use kernel::{
-    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params,
-    PerMode, ReduceParams, Slot, UpdateParams,
+    AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams,
+    MultiplySumParams, Params, PerMode, ReduceParams, Slot, UpdateParams,
 };
 pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 #[cfg(feature = "gpu")]
-pub(crate) use memory::{buffer_bytes, factor_rows, weights_row};
+pub(crate) use memory::{buffer_bytes, factor_rows, group_scale_row, weights_row};
 pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
-pub use options::{Method, PlanOptions, Precision, Reduction};
+pub use options::{Method, PlanOptions, Precision, Reduction, Tree};
+pub(crate) use tree::Kept;
+pub use tree::TreePlan;
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
@@ -407,10 +411,12 @@ impl MttkrpPlan {
         self.scratch.iter().find(|(known, _)| *known == slot).map_or(0, |&(_, bytes)| bytes)
     }
 
-    /// The scratch buffers that serve all of the plans: each as large as the plan that needs most of it.
-    pub(crate) fn scratch_of(plans: &[Self]) -> Vec<(Slot, u64)> {
+    /// The scratch buffers that serve all of the plans, and another that is needed beside them: each as large as whoever
+    /// needs most of it.
+    pub(crate) fn scratch_of(plans: &[Self], another: Option<(Slot, u64)>) -> Vec<(Slot, u64)> {
         let mut all: Vec<(Slot, u64)> = Vec::new();
-        for &(slot, bytes) in plans.iter().flat_map(|plan| &plan.scratch).filter(|(_, bytes)| *bytes > 0) {
+        let needed = plans.iter().flat_map(|plan| plan.scratch.iter().copied()).chain(another);
+        for (slot, bytes) in needed.filter(|(_, bytes)| *bytes > 0) {
             match all.iter_mut().find(|(known, _)| *known == slot) {
                 Some((_, most)) => *most = bytes.max(*most),
                 None => all.push((slot, bytes)),

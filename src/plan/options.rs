@@ -157,6 +157,65 @@ impl FromStr for Reduction {
     }
 }
 
+/// Whether CP-ALS keeps partial products of the tensor. The updates and their order are the same in any case, and so are
+/// the results but for rounding.
+///
+/// ```
+/// use polyad::Tree;
+/// assert_eq!("multi".parse::<Tree>().unwrap(), Tree::MultiSweep);
+/// assert_eq!(Tree::default(), Tree::Auto);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Tree {
+    /// What is likely to take least time within the memory budget.
+    #[default]
+    Auto,
+    /// One MTTKRP a mode: as many passes over the tensor as it has modes.
+    None,
+    /// Two groups of modes, two passes a sweep: a dimension tree (Phan, Tichavsky and Cichocki 2013, sec. III).
+    Two,
+    /// Three groups or more: a product lasts from one sweep into the next, g / (g - 1) passes a sweep for g groups
+    /// (multi-sweep dimension tree, Ma and Solomonik 2020).
+    MultiSweep,
+}
+
+impl Tree {
+    const ALL: [Self; 4] = [Self::Auto, Self::None, Self::Two, Self::MultiSweep];
+
+    /// The word of the command line: `auto`, `none`, `two` or `multi`.
+    ///
+    /// ```
+    /// assert_eq!(polyad::Tree::Two.name(), "two");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Two => "two",
+            Self::MultiSweep => "multi",
+        }
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Tree {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|tree| tree.name() == text).ok_or_else(|| Error::Option {
+            name: "tree",
+            value: text.into(),
+            requirement: "it must be auto, none, two or multi".into(),
+        })
+    }
+}
+
 /// What a plan may be told. All of it has defaults.
 ///
 /// ```

@@ -79,6 +79,56 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
     Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps, groups, cols_groups })
 }
 
+/// Blocks of `multi_ttv`: invocations of a workgroup along columns, reduction and rows, rows of each invocation, and
+/// workgroups wanted.
+pub(super) struct MultiTtv {
+    pub columns: usize,
+    pub lanes: usize,
+    pub rows: usize,
+    pub tm: usize,
+    pub groups: usize,
+}
+
+/// The blocks for that many vec4s of columns and that long a reduction; `fastest`: the mode's rows are neighbours.
+pub(super) fn multi_ttv(columns4: usize, reduction: usize, fastest: bool) -> MultiTtv {
+    const WG: usize = 256;
+    let columns = columns4.next_power_of_two().min(32);
+    // Neighbours read at least 128 bytes in a row where they can.
+    let beside = if fastest { (8 / columns).max(1) } else { 1 };
+    let lanes = (WG / columns / beside).min(reduction.next_power_of_two());
+    MultiTtv { columns, lanes, rows: WG / columns / lanes, tm: 4, groups: DEFAULT_GROUPS as usize }
+}
+
+/// What work takes on a device class, roughly: only the choice of a dimension tree depends on it.
+pub(super) struct Rates {
+    /// Multiply-adds of FUSED (GEMM on a CPU), as flops a second.
+    pub flops: f64,
+    /// Bytes read or written a second.
+    pub bytes: f64,
+    /// Seconds of one more step, whatever it does.
+    pub step: f64,
+    /// Workgroups that fill the device.
+    pub groups: f64,
+}
+
+/// The rates; those of GPUs are of the card measured on.
+pub(super) fn rates(caps: &DeviceCaps, dtype: Dtype) -> Rates {
+    match (caps.kind, caps.f16_matrix_units, dtype) {
+        (DeviceKind::Cpu, ..) => {
+            let threads = caps.threads as f64;
+            Rates {
+                flops: 2e10 * threads / (dtype.bytes() / 4) as f64,
+                bytes: 5e9 * threads.min(8.0),
+                step: 5e-5,
+                groups: 0.0,
+            }
+        }
+        (_, true, Dtype::F32) => Rates { flops: 9e13, bytes: 3.5e12, step: 5e-6, groups: 132.0 },
+        (_, false, Dtype::F32) => Rates { flops: 4e13, bytes: 3.5e12, step: 5e-6, groups: 132.0 },
+        (_, _, Dtype::F64) => Rates { flops: 2e13, bytes: 3.5e12, step: 5e-6, groups: 132.0 },
+    }
+}
+
 /// Most k between roundings of what a matrix unit sums.
 const FLUSH: u32 = 512;
 

@@ -100,7 +100,8 @@ impl UpdatePlan {
             order: order as u32,
             segment: segment as u32,
             weights_row: weights_row(shape) as u32,
-            pad: [0; 3],
+            groups: 0,
+            pad: [0; 2],
         };
         let (sums, stored) = (mttkrp.sums(), mttkrp.dtype());
         let mut dispatches = Vec::new();

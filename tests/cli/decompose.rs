@@ -100,6 +100,8 @@ fn the_summary_has_exactly_these_keys() {
         "device",
         "algebra",
         "method",
+        "tree",
+        "passes",
         "tuning",
         "dtype",
         "seed",
@@ -267,4 +269,21 @@ fn ctrl_c_keeps_the_result_so_far() {
     let summary = folder.json("out/summary.json");
     assert_eq!(summary["stop"], "interrupted");
     assert_eq!(summary["fits"].as_array().unwrap().len() as u64, summary["sweeps"].as_u64().unwrap());
+}
+
+#[test]
+fn trees_and_their_budget_are_options() {
+    let folder = Folder::new();
+    folder.put("x.npy", &rank_two(&DIMS));
+    let args = ["decompose", "x.npy", "--rank", "2", "--device", "cpu", "--sweeps", "4", "--tol", "0", "--json"];
+    let ran = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&folder.run(&[&args[..], more].concat()).ok().stdout).unwrap()
+    };
+    let multi = ran(&["--tree", "multi", "--line-search"]);
+    assert!(multi["tree"].as_str().unwrap().contains("multi-sweep dimension tree"), "{multi}");
+    let plain = ran(&["--tree", "none"]);
+    assert_eq!(plain["passes"], 12);
+    let none = ran(&["--tree", "two", "--memory-budget", "10"]);
+    assert!(none["tree"].as_str().unwrap().ends_with("the memory budget is 10"), "{none}");
+    assert_eq!(none["fits"], plain["fits"]);
 }

@@ -2,10 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use polyad::Dtype;
 use polyad::plan::{
-    DeviceCaps, DeviceKind, KernelSpec, Method, MttkrpPlan, PlanOptions, Precision, Reduction, UpdatePlan,
+    DeviceCaps, DeviceKind, KernelSpec, Method, MttkrpPlan, PlanOptions, Precision, Reduction, TreePlan, UpdatePlan,
 };
+use polyad::{Dtype, Tree};
 use std::collections::BTreeMap;
 
 /// A kernel and how many storage buffers its dispatches bind.
@@ -96,6 +96,15 @@ pub fn planned(devices: &[DeviceCaps]) -> BTreeMap<String, Kernel> {
     ];
     for caps in devices {
         for dims in shapes {
+            let trees = [Tree::Two, Tree::MultiSweep].into_iter().flat_map(|tree| [1, 17, 33, 130].map(|r| (tree, r)));
+            for ((tree, rank), options) in
+                trees.flat_map(|t| options(caps).into_iter().map(move |options| (t, options)))
+            {
+                let plan = TreePlan::new(dims, rank, tree, None, &options, caps).unwrap();
+                for dispatch in plan.dispatches() {
+                    keep(&dispatch.spec, dispatch.slots.len());
+                }
+            }
             for (mode, rank) in (0..dims.len()).flat_map(|m| [1, 7, 16, 17, 33, 65, 130, 300].map(|rank| (m, rank))) {
                 for options in options(caps) {
                     let Ok(plan) = MttkrpPlan::new(dims, mode, rank, &options, caps) else {

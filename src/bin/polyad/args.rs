@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use polyad::plan::{PlanOptions, Precision, Reduction};
-use polyad::{Dtype, Every, Method};
+use polyad::{Dtype, Every, Method, Tree};
 
 /// How the work is done: device and its tuning file, method, dtype, precision.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,31 @@ impl Work {
     }
 }
 
-/// Bytes of `--card-memory`.
+/// Which products of the tensor CP-ALS keeps.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Kept {
+    /// Whether products of the tensor are kept for several modes: none for one pass over the tensor a mode, two for two
+    /// passes a sweep, multi for fewer still; the result is the same but for rounding
+    #[arg(long, default_value = "auto", value_parser = trees())]
+    pub tree: Tree,
+    /// Most that such products may take on the device: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: as much
+    /// as the tensor, at least 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = card_memory)]
+    pub memory_budget: Option<Bytes>,
+}
+
+impl Kept {
+    /// The budget in bytes.
+    pub fn budget(&self) -> Option<u64> {
+        self.memory_budget.map(|bytes| bytes.0)
+    }
+}
+
+fn trees() -> impl TypedValueParser<Value = Tree> {
+    PossibleValuesParser::new(["auto", "none", "two", "multi"]).try_map(|word| word.parse::<Tree>())
+}
+
+/// Bytes of `--card-memory` and `--memory-budget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -54,7 +78,7 @@ impl Bytes {
                             where it is known]";
 }
 
-/// `--card-memory`: a number of bytes, or a number with a unit.
+/// `--card-memory` and `--memory-budget`: a number of bytes, or a number with a unit.
 pub fn card_memory(text: &str) -> Result<Bytes, String> {
     const UNITS: [(&str, f64); 9] = [
         ("kb", 1e3),
@@ -82,7 +106,7 @@ pub fn card_memory(text: &str) -> Result<Bytes, String> {
         }
         value.round() as u64
     };
-    if bytes == 0 { Err("it is 0: a card has at least 1 byte".into()) } else { Ok(Bytes(bytes)) }
+    if bytes == 0 { Err("it is 0: it must be at least 1 byte".into()) } else { Ok(Bytes(bytes)) }
 }
 
 /// `--dims`: `AxBxC`.

@@ -1,6 +1,6 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
-use crate::args::{Bytes, Ranks, Work, at_least_one, card_memory, every};
+use crate::args::{Bytes, Kept, Ranks, Work, at_least_one, card_memory, every};
 use crate::device::{Choice, choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
@@ -49,6 +49,12 @@ pub struct Args {
     /// a model
     #[arg(long, value_name = "random|normal|nvecs|DIR", default_value = "random")]
     init: String,
+    #[command(flatten)]
+    kept: Kept,
+    /// Go on along what a sweep changed, where that lowers the error: fewer sweeps on collinear data; not
+    /// with --fix, --nonneg, --starts, --ridge or --checkpoint
+    #[arg(long)]
+    line_search: bool,
     /// Run that many starts as one batch, with the seeds that follow, and keep the best
     #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true)]
     starts: usize,
@@ -107,6 +113,9 @@ struct Summary<'a> {
     device: &'a str,
     algebra: &'a str,
     method: &'static str,
+    /// How MTTKRPs shared passes over the tensor, and how many there were in all sweeps.
+    tree: &'a str,
+    passes: usize,
     /// The tuning file that tiles come from; `null` where all are built-in ones.
     tuning: Option<&'a str>,
     dtype: &'static str,
@@ -181,6 +190,7 @@ fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result
         rank: args.rank.last,
         mode: None,
         options: args.work.plan(choice.dtype),
+        kept: args.kept,
         caps: choice.device.caps(),
         card_memory: args.card_memory.map(|bytes| bytes.0),
         machine: None,
@@ -307,7 +317,10 @@ fn one<T: Real>(
         .fix(args.fix.iter().copied())
         .nonneg(nonneg.iter().copied())
         .ridge(args.ridge)
-        .plan(args.work.plan(T::DTYPE));
+        .plan(args.work.plan(T::DTYPE))
+        .tree(args.kept.tree)
+        .line_search(args.line_search);
+    options.memory_budget = args.kept.budget();
     options.max_seconds = args.max_seconds;
     options.checkpoint = args
         .checkpoint
@@ -345,6 +358,8 @@ fn one<T: Real>(
         device: &result.device,
         algebra: &result.algebra,
         method: result.method.name(),
+        tree: &result.tree,
+        passes: result.passes,
         tuning: tuning.as_deref(),
         dtype: T::DTYPE.name(),
         seed: args.seed,
@@ -404,6 +419,7 @@ fn show_result<T: Real>(result: &CpAlsResult<T>, summary: &Summary<'_>, dir: Opt
     if let Some(name) = summary.tuning {
         out.line(format_args!("tuning   {name}"));
     }
+    out.line(format_args!("passes   {} over the tensor: {}", summary.passes, summary.tree));
     out.line(format_args!("algebra  {}", summary.algebra));
     out.line(format_args!(
         "seconds  {}: mttkrp {}, algebra {}, gram {}, solve {}, fit {}, transfer {}, wait {}",

@@ -1,7 +1,8 @@
 //! What a problem costs on a device, method by method: what `polyad plan` prints and `polyad decompose` refuses by.
 
+use crate::args::Kept;
 use crate::report::{Out, bytes, number, show, table};
-use polyad::plan::{CostModel, DeviceCaps, Footprint, Machine, PlanOptions, Reuse};
+use polyad::plan::{CostModel, DeviceCaps, Footprint, Machine, PlanOptions, Reuse, TreePlan};
 use polyad::{Dtype, Error, Method, MttkrpPlan};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub struct Forecast {
     pub methods: BTreeMap<&'static str, Cost>,
     /// The chosen method, mode by mode.
     pub plans: Vec<ModePlan>,
+    /// How the MTTKRPs of a sweep share passes over the tensor, by the chosen method; `null` for one MTTKRP.
+    pub tree: Option<Sharing>,
     pub warnings: Vec<String>,
 }
 
@@ -70,6 +73,7 @@ pub struct Cost {
     pub factors_bytes: Option<u64>,
     pub result_bytes: Option<u64>,
     pub scratch_bytes: Option<u64>,
+    pub tree_bytes: Option<u64>,
     pub algebra_bytes: Option<u64>,
     pub other_bytes: Option<u64>,
     pub peak_bytes: Option<u64>,
@@ -104,12 +108,28 @@ pub struct ModePlan {
     pub scratch_bytes: u64,
 }
 
+/// Products of the tensor that are kept for several modes.
+#[derive(Debug, Serialize)]
+pub struct Sharing {
+    /// Modes of each group; none where every mode has an MTTKRP of its own.
+    pub groups: Vec<Vec<usize>>,
+    /// Passes over the tensor a sweep.
+    pub passes: f64,
+    /// Of the product that is kept.
+    pub bytes: u64,
+    pub reason: String,
+    /// All of it, for people.
+    #[serde(skip)]
+    text: String,
+}
+
 /// What is asked.
 pub struct Question<'a> {
     pub dims: &'a [usize],
     pub rank: usize,
     pub mode: Option<usize>,
     pub options: PlanOptions,
+    pub kept: Kept,
     pub caps: &'a DeviceCaps,
     /// Bytes of a card, in place of the device's own.
     pub card_memory: Option<u64>,
@@ -122,10 +142,16 @@ impl Question<'_> {
         modes.map(|mode| MttkrpPlan::new(self.dims, mode, self.rank, options, self.caps)).collect()
     }
 
-    fn footprint(&self, plans: &[MttkrpPlan]) -> Result<Footprint, Error> {
+    fn tree(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<TreePlan, Error> {
+        let mut caps = self.caps.clone();
+        caps.memory = self.memory();
+        TreePlan::of(plans, self.kept.tree, self.kept.budget(), options, &caps)
+    }
+
+    fn footprint(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<Footprint, Error> {
         match self.mode {
             Some(_) => Footprint::mttkrp(&plans[0], self.caps),
-            None => Footprint::cp_als(plans, self.caps),
+            None => Footprint::cp_als(plans, &self.tree(plans, options)?, self.caps),
         }
     }
 
@@ -133,8 +159,8 @@ impl Question<'_> {
         self.card_memory.or(self.caps.memory)
     }
 
-    fn cost(&self, plans: &[MttkrpPlan]) -> Result<Cost, Error> {
-        let bytes = self.footprint(plans)?;
+    fn cost(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<Cost, Error> {
+        let bytes = self.footprint(plans, options)?;
         let memory = self.memory();
         let models: Vec<CostModel> = plans.iter().map(CostModel::of).collect();
         let sum = |reuse: Reuse, machine: &Machine| {
@@ -146,6 +172,7 @@ impl Question<'_> {
             factors_bytes: Some(bytes.factors),
             result_bytes: Some(bytes.result),
             scratch_bytes: Some(bytes.scratch),
+            tree_bytes: Some(bytes.tree),
             algebra_bytes: Some(bytes.algebra),
             other_bytes: Some(bytes.other),
             peak_bytes: Some(bytes.peak()),
@@ -188,15 +215,16 @@ impl Question<'_> {
         let first = &chosen[0];
         let mut methods = BTreeMap::new();
         for method in Method::ALL {
-            let plans = if method == first.method() {
-                Ok(chosen.clone())
+            let cost = if method == first.method() {
+                self.cost(&chosen, &self.options)
             } else {
-                self.plans(&self.options.clone().method(method))
+                let options = self.options.clone().method(method);
+                self.plans(&options).and_then(|plans| self.cost(&plans, &options))
             };
-            let cost = plans.and_then(|plans| self.cost(&plans));
             let failed = |error: Error| Cost { error: Some(error.to_string()), ..Cost::default() };
             methods.insert(method.name(), cost.unwrap_or_else(failed));
         }
+        let tree = if self.mode.is_none() { Some(self.tree(&chosen, &self.options)?) } else { None };
         let mut warnings: Vec<String> = Vec::new();
         for warning in chosen.iter().flat_map(|plan| plan.warnings()) {
             if !warnings.contains(warning) {
@@ -216,6 +244,7 @@ impl Question<'_> {
             reason: first.reason().to_owned(),
             methods,
             plans: chosen.iter().map(mode_plan).collect(),
+            tree: tree.as_ref().map(sharing),
             warnings,
         })
     }
@@ -238,7 +267,8 @@ impl Question<'_> {
             would.push(fitting.join(", "));
         }
         if self.options.dtype == Dtype::F64 {
-            let halved = self.plans(&self.options.clone().dtype(Dtype::F32)).and_then(|plans| self.footprint(&plans));
+            let options = self.options.clone().dtype(Dtype::F32);
+            let halved = self.plans(&options).and_then(|plans| self.footprint(&plans, &options));
             if let Some(halved) = halved.ok().filter(|halved| halved.peak() <= memory) {
                 would.push(format!("--dtype f32 ({})", bytes(halved.peak())));
             }
@@ -269,13 +299,14 @@ impl Question<'_> {
             let smaller = Question {
                 rank,
                 options: self.options.clone(),
+                kept: self.kept,
                 dims: self.dims,
                 mode: self.mode,
                 caps: self.caps,
                 card_memory: self.card_memory,
                 machine: None,
             };
-            let bytes = smaller.plans(&smaller.options).and_then(|plans| smaller.footprint(&plans));
+            let bytes = smaller.plans(&smaller.options).and_then(|plans| smaller.footprint(&plans, &smaller.options));
             bytes.is_ok_and(|bytes| bytes.peak() <= memory)
         };
         let (mut good, mut bad) = (0, self.rank);
@@ -305,6 +336,16 @@ fn mode_plan(plan: &MttkrpPlan) -> ModePlan {
     }
 }
 
+fn sharing(tree: &TreePlan) -> Sharing {
+    Sharing {
+        groups: tree.groups().iter().map(|group| group.clone().collect()).collect(),
+        passes: tree.passes(),
+        bytes: tree.bytes(),
+        reason: tree.reason().to_owned(),
+        text: tree.to_string(),
+    }
+}
+
 impl Forecast {
     /// For people.
     pub fn print(&self, out: &mut Out) {
@@ -326,9 +367,11 @@ impl Forecast {
                 plan.mode, plan.slabs, plan.dispatches, plan.workgroups
             ));
         }
+        self.tree.iter().for_each(|tree| out.line(format_args!("sweep    {}", tree.text)));
         self.warnings.iter().for_each(|warning| out.line(format_args!("warning  {warning}")));
         out.line("\nbytes on the device");
-        let head = ["method", "tensor", "factors", "results", "scratch", "algebra", "other", "peak", "fits", "cards"];
+        let head =
+            ["method", "tensor", "factors", "results", "scratch", "kept", "algebra", "other", "peak", "fits", "cards"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for (name, cost) in self.methods.iter().filter(|(_, cost)| cost.error.is_none()) {
             let counts = [
@@ -336,6 +379,7 @@ impl Forecast {
                 cost.factors_bytes,
                 cost.result_bytes,
                 cost.scratch_bytes,
+                cost.tree_bytes,
                 cost.algebra_bytes,
                 cost.other_bytes,
                 cost.peak_bytes,

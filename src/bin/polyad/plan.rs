@@ -1,6 +1,6 @@
 //! `polyad plan`: what a problem would cost, before anything is allocated.
 
-use crate::args::{Bytes, Work, at_least_one, card_memory, dims};
+use crate::args::{Bytes, Kept, Work, at_least_one, card_memory, dims};
 use crate::device::{choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
@@ -31,6 +31,8 @@ pub struct Args {
     mode: Option<usize>,
     #[command(flatten)]
     work: Work,
+    #[command(flatten)]
+    kept: Kept,
     /// Plan for a device that is not here: a file with one object of `polyad devices --json`
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     profile: Option<PathBuf>,
@@ -56,6 +58,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   polyad plan --dims 1024x1024x1024 --rank 2000
+  polyad plan --dims 1024x1024x1024 --rank 64 --tree multi --memory-budget 1GiB
   polyad plan --dims 48x4800x4800 --rank 500 --dtype f64 --device cpu --measure
   polyad plan --dims 1024x1024x1024 --rank 2000 --profile card.json --card-memory 80GB --json";
 
@@ -98,6 +101,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         rank: args.rank,
         mode: args.mode,
         options: args.work.plan(dtype),
+        kept: args.kept,
         caps: &caps,
         card_memory: args.card_memory.map(|bytes| bytes.0),
         machine,

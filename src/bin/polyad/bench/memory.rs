@@ -4,8 +4,8 @@ use super::table::{Cell, Table};
 use super::{Drawn, Setting, planned_caps};
 use crate::chart::{self, Axis, Frame, Series};
 use crate::failure::Failure;
-use polyad::plan::{DeviceCaps, Footprint};
-use polyad::{Method, MttkrpPlan};
+use polyad::plan::{DeviceCaps, Footprint, TreePlan};
+use polyad::{Method, MttkrpPlan, Tree};
 
 /// What the paper's matrix-based method takes: tensor, factors, results, and the largest Khatri-Rao product, whole.
 const WHOLE: &str = "matrix-based: whole Khatri-Rao product";
@@ -109,13 +109,18 @@ fn plans(setting: &Setting<'_>, rank: usize, method: Method, caps: &DeviceCaps) 
     (0..setting.dims.len()).map(|mode| MttkrpPlan::new(&setting.dims, mode, rank, &options, caps)).collect()
 }
 
+/// One MTTKRP a mode, as in the paper.
+fn cp_als(setting: &Setting<'_>, plans: &[MttkrpPlan], method: Method, caps: &DeviceCaps) -> polyad::Result<Footprint> {
+    Footprint::cp_als(plans, &TreePlan::of(plans, Tree::None, None, &setting.options(method), caps)?, caps)
+}
+
 fn planned(setting: &Setting<'_>, rank: usize, method: Method, caps: &DeviceCaps) -> polyad::Result<Footprint> {
-    Footprint::cp_als(&plans(setting, rank, method, caps)?, caps)
+    cp_als(setting, &plans(setting, rank, method, caps)?, method, caps)
 }
 
 fn matrix_based(setting: &Setting<'_>, rank: usize, caps: &DeviceCaps) -> polyad::Result<Bytes> {
     let plans = plans(setting, rank, Method::Slice, caps)?;
-    let bytes = Footprint::cp_als(&plans, caps)?;
+    let bytes = cp_als(setting, &plans, Method::Slice, caps)?;
     let scratch = plans.iter().map(Footprint::whole_khatri_rao).max().unwrap_or(0);
     let peak = bytes.peak().saturating_add(scratch);
     Ok(Bytes { tensor: bytes.tensor, factors: bytes.factors, scratch, peak })

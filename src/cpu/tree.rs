@@ -1,0 +1,136 @@
+//! Products of the tensor with the factors of a group of modes, kept for the others: see `plan/tree.rs`.
+//!
+//! With X seen as L x C x M (dims left of the group, its own, right of it), `T[l, m, r] = sum_c X[l, c, m] KR[c, r]` is one
+//! matrix product where L or M is 1, else one for every l. An MTTKRP of a mode that is left follows from T by
+//! `G[i, r] = sum over the other kept indices o of T[i, o, r] prod A_m[o_m, r]`.
+//! Order: that of faer's product, then one chain over o in each part, parts in order: the same bits for the same number
+//! of threads.
+
+use super::gemm::{khatri_rao, product, scratch};
+use super::job::{Job, Split, add, advance, in_parts};
+use super::{Cpu, mismatch};
+use crate::plan::{Kept, TreePlan};
+use crate::{MAX_ORDER, Real, Result, Shape};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use ndarray::{Array2, ArrayViewMut2, CowArray, IxDyn};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// The kept product, and which it is.
+pub(crate) struct CpuTree<'a, T> {
+    cpu: &'a Cpu,
+    plan: &'a TreePlan,
+    shape: Shape,
+    x: &'a [T],
+    t: Vec<T>,
+    kept: Kept,
+}
+
+impl<'a, T: Real> CpuTree<'a, T> {
+    /// Room for the plan's products; `None` where it keeps none.
+    pub fn new(cpu: &'a Cpu, plan: &'a TreePlan, x: &'a CowArray<'_, T, IxDyn>, rank: usize) -> Result<Option<Self>> {
+        if plan.groups().is_empty() {
+            return Ok(None);
+        }
+        let shape = Shape::new(x.shape())?;
+        let x = x.as_slice().ok_or_else(|| mismatch("the tensor is not contiguous"))?;
+        let groups = plan.groups().iter().enumerate().filter(|&(g, _)| plan.keeps(g));
+        let rows = groups.map(|(_, group)| shape.len() / shape[group.clone()].iter().product::<usize>()).max();
+        let t = scratch("polyad.cpu.tree", &[rows.unwrap_or(0), rank])?;
+        Ok(Some(Self { cpu, plan, shape, x, t, kept: Kept::default() }))
+    }
+
+    /// The MTTKRP of a mode with unit weights and the passes over the tensor that it took; `None` where no product is
+    /// kept for that mode.
+    pub fn mttkrp(&mut self, factors: &[Array2<T>], mode: usize, mut g: ArrayViewMut2<'_, T>) -> Result<Option<usize>> {
+        let Some((index, at_hand)) = self.kept.group(self.plan, mode) else { return Ok(None) };
+        let group = self.plan.groups()[index].clone();
+        let slices: Option<Vec<&[T]>> = factors.iter().map(|f| f.as_slice()).collect();
+        let factors = slices.ok_or_else(|| mismatch("a factor is not contiguous"))?;
+        let g = g.as_slice_mut().ok_or_else(|| mismatch("the output is not contiguous"))?;
+        let rank = g.len() / self.shape[mode];
+        let job = Job { x: self.x, shape: &self.shape, factors, mode, rank, tile: 1, block: rank };
+        let (t, kept) = (&mut self.t, &mut self.kept);
+        self.cpu.install(|| {
+            if !at_hand {
+                *kept = Kept::default();
+                contract(&job, &group, t)?;
+                *kept = Kept::of(index);
+            }
+            g.fill(T::zero());
+            multi_ttv(&job, &group, t, g);
+            Ok(Some(usize::from(!at_hand)))
+        })
+    }
+
+    /// A mode's factor has changed.
+    pub fn changed(&mut self, mode: usize) {
+        self.kept.changed(self.plan, mode);
+    }
+}
+
+/// `t[l, m, :] = sum_c X[l, c, m] KR[c, :]`.
+fn contract<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &mut [T]) -> Result<()> {
+    let one = <T as num_traits::One>::one;
+    let dims = job.shape.dims();
+    let [left, inner, right] =
+        [0..group.start, group.clone(), group.end..dims.len()].map(|modes| dims[modes].iter().product::<usize>());
+    let kr = khatri_rao(job, group.clone())?;
+    let t = &mut t[..left * right * job.rank];
+    if right == 1 {
+        t.fill(T::zero());
+        product(t, MatRef::from_row_major_slice(job.x, left, inner), &kr, job.rank);
+    } else if left == 1 {
+        t.fill(T::zero());
+        product(t, MatRef::from_row_major_slice(job.x, inner, right).transpose(), &kr, job.rank);
+    } else {
+        let kr = MatRef::from_row_major_slice(&kr, inner, job.rank);
+        let one = |(t, x): (&mut [T], &[T]), par| {
+            let t = MatMut::from_row_major_slice_mut(t, right, job.rank);
+            matmul(t, Accum::Replace, MatRef::from_row_major_slice(x, inner, right).transpose(), kr, one(), par);
+        };
+        let (rows, slice) = (right * job.rank, inner * right);
+        if left < 4 * rayon::current_num_threads() {
+            t.chunks_mut(rows).zip(job.x.chunks(slice)).for_each(|pair| one(pair, Par::rayon(0)));
+        } else {
+            t.par_chunks_mut(rows).zip(job.x.par_chunks(slice)).for_each(|pair| one(pair, Par::Seq));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the job's MTTKRP in `g`, which is zero before.
+fn multi_ttv<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &[T], g: &mut [T]) {
+    let kept: Vec<usize> = (0..job.shape.order()).filter(|m| !group.contains(m)).collect();
+    let others: Vec<usize> = kept.iter().copied().filter(|&m| m != job.mode).collect();
+    // Rows of T from one index of a kept mode to the next.
+    let apart = |m: usize| kept.iter().filter(|&&k| k > m).map(|&k| job.shape[k]).product::<usize>();
+    let (dims, strides): (Vec<_>, Vec<_>) = others.iter().map(|&m| (job.shape[m], apart(m))).unzip();
+    let (row_stride, rank) = (apart(job.mode), job.rank);
+    let columns = 0..rank;
+    in_parts(g, rank, dims.iter().product(), Split::RowsOrItems, |rows, items, sum| {
+        let mut index = [0; MAX_ORDER];
+        let index = &mut index[..dims.len()];
+        let mut rest = items.start;
+        for (i, &d) in index.iter_mut().zip(&dims).rev() {
+            (*i, rest) = (rest % d, rest / d);
+        }
+        let mut product = vec![T::zero(); rank];
+        let mut terms = vec![T::zero(); rank];
+        for _ in items {
+            product.fill(<T as num_traits::One>::one());
+            let mut at = 0;
+            for ((&m, &i), &stride) in others.iter().zip(&*index).zip(&strides) {
+                product.iter_mut().zip(job.row(m, i, &columns)).for_each(|(p, &a)| *p *= a);
+                at += i * stride;
+            }
+            for (i, sum) in rows.clone().zip(sum.chunks_mut(rank)) {
+                let row = &t[(at + i * row_stride) * rank..][..rank];
+                terms.iter_mut().zip(row).zip(&product).for_each(|((term, &t), &p)| *term = t * p);
+                add(sum, &terms);
+            }
+            advance(index, &dims, None);
+        }
+    });
+}

@@ -1,0 +1,255 @@
+//! The dispatches of a kept product, and of the MTTKRPs that follow from it.
+
+use super::super::fused::{View, first_of_rows, kernel, reduce_shape};
+use super::super::kernel::{Dispatch, FusedParams, KernelSpec, MultiTtvParams, Params, ReduceParams, Slot};
+use super::super::memory::{column_stride, group_scale_row, weights_row};
+use super::super::{Problem, entrywise::per_mode, fold_grid, tuning};
+use super::Asked;
+use crate::{Error, Result, Shape};
+use std::ops::Range;
+
+/// The product with a group's factors, and what comes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Product {
+    pub contraction: Contraction,
+    /// By mode; empty for those of the group.
+    pub results: Vec<Vec<Dispatch>>,
+    /// By mode: longest chain of additions.
+    pub chains: Vec<u64>,
+    /// Bytes of the pieces of results.
+    pub scratch: u64,
+}
+
+/// How the product is made, and how it lies in the buffer of each slab.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Contraction {
+    pub dispatches: Vec<Dispatch>,
+    layouts: Vec<Layout>,
+    /// Bytes of each slab's.
+    pub bytes: Vec<u64>,
+    pub chain: u64,
+    pub f16: bool,
+    /// Fewest workgroups of a dispatch.
+    pub workgroups: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Layout {
+    /// Rows from one index of the modes left of the group to the next.
+    part: usize,
+    stride: usize,
+    /// Columns and X are scaled.
+    scaled: bool,
+}
+
+impl Asked<'_> {
+    /// FUSED over the group's modes, one row of T for every index of the kept ones. Where modes are kept on both sides,
+    /// every index of those on the left is a part of the reduction with a result of its own: a piece that is not added up.
+    pub fn contraction(&self, group: &Range<usize>) -> Result<Contraction> {
+        let (shape, order) = (self.shape, self.shape.order());
+        let (left, right) = (group.start > 0, group.end < order);
+        let stride = column_stride(self.rank);
+        let mut all = Contraction {
+            dispatches: Vec::new(),
+            layouts: Vec::new(),
+            bytes: Vec::new(),
+            chain: 0,
+            f16: false,
+            workgroups: f64::INFINITY,
+        };
+        // The index of a mode begins anew with every part where the kernel counts it modulo its dim, which it does of
+        // none or of several modes but the last. One alone gets company: a mode with one row, the weights, which are ones.
+        let ones = usize::from(left && right && group.len() == 2);
+        for (index, slab) in self.slabs.iter().enumerate() {
+            let (l, t) = (slab.dims[..group.start].iter().product(), slab.dims[group.end..].iter().product());
+            let inner = &slab.dims[group.clone()];
+            // X as the kernel sees it.
+            let dims: Vec<usize> =
+                left.then_some(l).into_iter().chain(inner.iter().copied()).chain(right.then_some(t)).collect();
+            let virtual_mode = if right { dims.len() - 1 } else { 0 };
+            let batch = if left && right { l } else { 1 };
+            let view = View::of(&dims, virtual_mode, batch);
+            // As many modes as it multiplies the factors of, and the one of the rows.
+            let counted = Shape::new(&vec![1; ones + group.len() + 1])?;
+            let columns = vec![0, self.rank];
+            let problem = Problem { shape: &counted, mode: 0, options: self.options, columns };
+            let kernel = kernel(&problem, view, self.rank, self.caps);
+            let run = view.run(kernel.runs);
+            let run_steps = run.div_ceil(kernel.step);
+            let steps = view.reduction / run * run_steps;
+            let (m_tiles, n_tiles) = (view.rows.div_ceil(kernel.bm), stride.div_ceil(kernel.bn));
+            let (part, pitch) = (m_tiles * kernel.bm, n_tiles * kernel.bn);
+            let sizes = [batch, part, pitch].map(|n| n as u64);
+            let bytes = sizes.into_iter().fold(self.options.dtype.bytes(), u64::saturating_mul);
+            if bytes > self.limit {
+                return Err(Error::LimitTooSmall {
+                    limit: "max_storage_buffer_binding_size",
+                    what: format!("the product with the factors of modes {} to {}", group.start, group.end - 1),
+                    needed: bytes,
+                    available: self.limit,
+                });
+            }
+            let row0 = |m: usize| (shape[..m].iter().sum::<usize>() + slab.offsets[m]) as u32;
+            let mut modes = vec![(1, weights_row(shape) as u32); ones];
+            modes.extend(group.clone().map(|m| (slab.dims[m] as u32, row0(m))));
+            let folded = m_tiles * batch * if kernel.along_z { 1 } else { n_tiles };
+            let [x, y] = fold_grid(folded as u64, self.caps)?;
+            let piece = steps / batch;
+            let params = FusedParams {
+                rows: view.rows as u32,
+                right: view.right as u32,
+                reduction: view.reduction as u32,
+                stride4: (stride / 4) as u32,
+                run: run as u32,
+                run_steps: run_steps as u32,
+                steps: steps as u32,
+                piece: piece as u32,
+                pieces: batch as u32,
+                m_tiles: m_tiles as u32,
+                column0: 0,
+                partial_rows: part as u32,
+                partial_stride4: (pitch / 4) as u32,
+                grid_x: x,
+                scale_row: group_scale_row(shape, group.start) as u32,
+                x_scale: 1.0,
+                last_row0: modes.last().map_or(0, |&(_, row)| row),
+                run_stride: (if view.cols { run * view.rows } else { run }) as u32,
+                turn_runs: u32::MAX,
+                turn_stride: 0,
+                g_row0: 0,
+                weights_row: weights_row(shape) as u32,
+                pad: [0; 2],
+                dims: per_mode(modes.iter().map(|&(dim, _)| dim)),
+                row0: per_mode(modes.iter().map(|&(_, row)| row)),
+            };
+            all.chain = all.chain.max((kernel.chain)(&kernel, piece) as u64);
+            all.f16 |= kernel.f16;
+            all.workgroups = all.workgroups.min((m_tiles * batch * n_tiles) as f64);
+            // A single row is as many rows apart as there are parts.
+            all.layouts.push(Layout { part: if right { part } else { 1 }, stride: pitch, scaled: kernel.f16 });
+            all.bytes.push(bytes);
+            all.dispatches.push(Dispatch {
+                spec: kernel.spec,
+                params: Params::Fused(params),
+                slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(0), Slot::Tree(index)],
+                grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+            });
+        }
+        Ok(all)
+    }
+
+    pub fn product(&self, group: &Range<usize>) -> Result<Product> {
+        let contraction = self.contraction(group)?;
+        let order = self.shape.order();
+        let (mut results, mut chains, mut scratch) = (Vec::new(), Vec::new(), 0);
+        for mode in 0..order {
+            let mut dispatches = Vec::new();
+            let mut chain = 0;
+            if !group.contains(&mode) {
+                for index in 0..self.slabs.len() {
+                    let (pair, additions, bytes) = self.result(group, &contraction, mode, index)?;
+                    dispatches.extend(pair);
+                    chain += contraction.chain + additions;
+                    scratch = bytes.max(scratch);
+                }
+            }
+            results.push(dispatches);
+            chains.push(chain);
+        }
+        Ok(Product { contraction, results, chains, scratch })
+    }
+
+    /// A mode's MTTKRP of a slab of T: the dispatches, the additions and the bytes of its pieces.
+    fn result(
+        &self,
+        group: &Range<usize>,
+        contraction: &Contraction,
+        mode: usize,
+        index: usize,
+    ) -> Result<([Dispatch; 2], u64, u64)> {
+        let (shape, slab, layout) = (self.shape, &self.slabs[index], contraction.layouts[index]);
+        let dtype = self.options.dtype;
+        // Rows of T from one index of a kept mode to the next.
+        let apart = |m: usize| match m < group.start {
+            true => slab.dims[m + 1..group.start].iter().product::<usize>() * layout.part,
+            false => slab.dims[m + 1..].iter().product(),
+        };
+        let others: Vec<usize> = (0..shape.order()).filter(|m| *m != mode && !group.contains(m)).collect();
+        let (rows, reduction) = (slab.dims[mode], others.iter().map(|&m| slab.dims[m]).product::<usize>());
+        let stride4 = column_stride(self.rank) / 4;
+        let blocks = tuning::multi_ttv(stride4, reduction, others.iter().all(|&m| m < mode));
+        let (row_tiles, column_tiles) = (rows.div_ceil(blocks.rows * blocks.tm), stride4.div_ceil(blocks.columns));
+        let one = (rows * stride4 * 4) as u64 * dtype.bytes();
+        if one > self.limit {
+            return Err(Error::LimitTooSmall {
+                limit: "max_storage_buffer_binding_size",
+                what: format!("a partial result of mode {mode}"),
+                needed: one,
+                available: self.limit,
+            });
+        }
+        let wanted = (blocks.groups / (row_tiles * column_tiles)).min(reduction.div_ceil(4 * blocks.lanes));
+        let piece = reduction.div_ceil(wanted.min((self.limit / one) as usize).max(1));
+        let pieces = reduction.div_ceil(piece);
+        let row0 = |m: usize| (shape[..m].iter().sum::<usize>() + slab.offsets[m]) as u32;
+        let [x, y] = fold_grid((row_tiles * column_tiles * pieces) as u64, self.caps)?;
+        let params = MultiTtvParams {
+            rows: rows as u32,
+            stride4: stride4 as u32,
+            t_stride4: (layout.stride / 4) as u32,
+            row_stride: apart(mode) as u32,
+            reduction: reduction as u32,
+            piece: piece as u32,
+            pieces: pieces as u32,
+            row_tiles: row_tiles as u32,
+            column_tiles: column_tiles as u32,
+            grid_x: x,
+            pad: [0; 2],
+            dims: per_mode(others.iter().map(|&m| slab.dims[m] as u32)),
+            row0: per_mode(others.iter().map(|&m| row0(m))),
+            strides: per_mode(others.iter().map(|&m| apart(m) as u32)),
+        };
+        let consts = [
+            ("OTHERS", others.len() as u32),
+            ("COLUMNS", blocks.columns as u32),
+            ("LANES", blocks.lanes as u32),
+            ("ROWS", blocks.rows as u32),
+            ("TM", blocks.tm as u32),
+        ];
+        let sum = Dispatch {
+            spec: KernelSpec::new("multi_ttv", dtype, None, &consts),
+            params: Params::MultiTtv(params),
+            slots: vec![Slot::Tree(index), Slot::Factors(0), Slot::Partial(0)],
+            grid: [x, y, 1],
+        };
+        let (lanes, outputs) = reduce_shape(pieces);
+        let [x, y] = fold_grid((rows * stride4).div_ceil(outputs) as u64, self.caps)?;
+        let reduce = ReduceParams {
+            rows: rows as u32,
+            columns4: stride4 as u32,
+            pieces: pieces as u32,
+            partial_rows: rows as u32,
+            partial_stride4: stride4 as u32,
+            stride4: stride4 as u32,
+            g_row0: slab.offsets[mode] as u32,
+            column0: 0,
+            scale_row: if layout.scaled { group_scale_row(shape, group.start) + 1 } else { weights_row(shape) } as u32,
+            grid_x: x,
+            unscale: 1.0,
+            add: u32::from(!first_of_rows(&self.slabs, mode, index)),
+        };
+        let reduce = Dispatch {
+            spec: KernelSpec::new(
+                "reduce_partials",
+                dtype,
+                None,
+                &[("LANES", lanes as u32), ("OUTPUTS", outputs as u32)],
+            ),
+            params: Params::Reduce(reduce),
+            slots: vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)],
+            grid: [x, y, 1],
+        };
+        let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + pieces.div_ceil(lanes) + lanes + 1;
+        Ok(([sum, reduce], additions as u64, one * pieces as u64))
+    }
+}
