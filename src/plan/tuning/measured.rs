@@ -413,7 +413,7 @@ mod tests {
         let options = PlanOptions::default().method(Method::Fused).precision(precision).dtype(choice.kernel.dtype());
         let units = caps.f16_matrix_units && choice.kernel.on_matrix_units();
         let caps = DeviceCaps { f16_matrix_units: units, ..caps.clone() };
-        MttkrpPlan::new(&[128; 3], if choice.layout == TileLayout::Cols { 2 } else { 0 }, rank, &options, &caps)
+        MttkrpPlan::new(&[256; 3], if choice.layout == TileLayout::Cols { 2 } else { 0 }, rank, &options, &caps)
             .unwrap()
     }
 
