@@ -8,7 +8,8 @@
 //! Reference  -
 // Variables and nothing but additions, no struct, no division, no load under a condition: with one of those, the driver
 // does not overlap the loads of a step with the products of the step before (R = 512 on an H200: 75 TFLOP/s, not 105).
-// The same with the address of a row in place of its number, which is why one mode (orders up to 3) is told from many.
+// The same with the address of a row in place of its number. One mode (orders up to 3) is told from many because its
+// number is that of the run, which never wraps.
 q0 += BK;
 if q0 >= p.run {
     q0 = 0u;
@@ -17,13 +18,12 @@ if q0 >= p.run {
     let turns = turn == p.turn_runs;
     turn = select(turn, 0u, turns);
     origin += p.run_stride + select(0u, p.turn_stride, turns);
-    var by = p.stride4;
+    var carry = 1u;
     for (var s = 0u; s < MANY; s++) { // @unroll
-        let begin = p.row0[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u] * p.stride4;
-        let end = begin + p.dims[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u] * p.stride4;
-        let next = factor_at[s] + by;
-        by = select(0u, p.stride4, next == end);
-        factor_at[s] = select(next, begin, next == end);
+        let raised = index[s] + carry;
+        let wraps = raised == p.dims[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u];
+        index[s] = select(raised, 0u, wraps);
+        carry = select(0u, 1u, wraps);
     }
 }
 before = Vec(1);
@@ -35,5 +35,5 @@ for (var has = 0u; has < ONE; has++) { // @unroll
     before *= Vec(factors[(p.row0[0][0] + run) * p.stride4 + column]);
 }
 for (var s = 0u; s < MANY; s++) { // @unroll
-    before *= Vec(factors[factor_at[s] + column]);
+    before *= Vec(factors[(p.row0[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u] + index[s]) * p.stride4 + column]);
 }

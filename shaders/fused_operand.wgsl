@@ -8,11 +8,15 @@
 //! Reference  -
 // Row q of a run of the Khatri-Rao product, vec4 column c, from what its rows have in common: 0 beyond the run's end.
 fn operand(q: u32, c: u32, before: Vec) -> Vec {
+    if RUNS == 1u {
+        if SNUG == 1u {
+            return before * Vec(factors[(p.last_row0 + q) * p.stride4 + c]);
+        }
+        let made = before * Vec(factors[(p.last_row0 + min(q, p.run - 1u)) * p.stride4 + c]);
+        return select(made, Vec(0), q >= p.run);
+    }
     if SNUG == 0u && q >= p.run {
         return Vec(0);
-    }
-    if RUNS == 1u {
-        return before * Vec(factors[(p.last_row0 + q) * p.stride4 + c]);
     }
     var value = before;
     var rest = q;

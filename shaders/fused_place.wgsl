@@ -1,5 +1,5 @@
 //! fused_place - part of the fused kernels: where its first step lies; statements, put into main
-//! Computes   of step `first`: q0, its k within the run; origin, X at the run; factor_at, the factor rows of the other modes but the last, fastest first; before, the product of those rows
+//! Computes   of step `first`: q0, its k within the run; origin, X at the run; run or index, the row of the other mode but the last, or those of several, fastest first; before, the product of those rows
 //! Bindings   -
 //! Spec       -
 //! Grid       -
@@ -13,12 +13,12 @@ let turns_before = first_run / p.turn_runs;
 var turn = first_run - turns_before * p.turn_runs;
 var origin = first_run * p.run_stride + turns_before * p.turn_stride;
 var run = first_run; // for orders up to 3 the row of the other mode but the last
-var factor_at: array<u32, REST>; // @named
+var index: array<u32, REST>; // @named
 var rest = first_run;
 for (var s = 0u; s < MANY; s++) { // @unroll
     let dim = p.dims[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u];
     let next = rest / dim;
-    factor_at[s] = (p.row0[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u] + rest - next * dim) * p.stride4;
+    index[s] = rest - next * dim;
     rest = next;
 }
 var before = Vec(1);
@@ -30,5 +30,5 @@ for (var has = 0u; has < ONE; has++) { // @unroll
     before *= Vec(factors[(p.row0[0][0] + run) * p.stride4 + column]);
 }
 for (var s = 0u; s < MANY; s++) { // @unroll
-    before *= Vec(factors[factor_at[s] + column]);
+    before *= Vec(factors[(p.row0[(REST - 1u - s) / 4u][(REST - 1u - s) % 4u] + index[s]) * p.stride4 + column]);
 }

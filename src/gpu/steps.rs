@@ -128,12 +128,9 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         let rank = u.rank();
         let mut buffers = HashMap::new();
         // Scratch for all modes at once: one that grew from mode to mode would stay as often as it grew.
-        for slot in [Slot::KhatriRao, Slot::Partial, Slot::Outer] {
-            let bytes = plans.iter().map(|plan| plan.scratch_bytes(slot)).max().unwrap_or(0);
-            let bytes = bytes.max(if slot == Slot::Partial { tree.scratch() } else { 0 });
-            if bytes > 0 {
-                inner.scratch.get(inner, slot, bytes)?;
-            }
+        let pieces = (Slot::Partial(0), tree.scratch());
+        for (slot, bytes) in MttkrpPlan::scratch_of(plans, Some(pieces)) {
+            inner.scratch.get(inner, slot, bytes)?;
         }
         let mut memory = Vec::new();
         for slot in UpdatePlan::SLOTS {

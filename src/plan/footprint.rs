@@ -79,7 +79,7 @@ impl Footprint {
         let stride = column_stride(first.rank()) as u64 * first.dtype().bytes();
         bytes.tree = tree.slab_bytes().into_iter().map(buffer_bytes).sum();
         if tree.scratch() > 0 {
-            let pieces = |plan: &MttkrpPlan| plan.scratch_bytes(Slot::Partial);
+            let pieces = |plan: &MttkrpPlan| plan.scratch_bytes(Slot::Partial(0));
             let most = plans.iter().map(pieces).max().filter(|&bytes| bytes > 0).map_or(0, buffer_bytes);
             bytes.scratch += buffer_bytes(tree.scratch()).saturating_sub(most);
         }
@@ -116,11 +116,6 @@ impl Footprint {
         let rows = factor_rows(shape) as u64 * dtype.bytes();
         let columns = column_blocks(shape, rank, dtype, limit)?;
         let block = |ends: &[usize]| buffer_bytes(rows * column_stride(ends[1] - ends[0]) as u64);
-        let slots = [Slot::KhatriRao, Slot::Partial, Slot::Outer];
-        let scratch = |slot| match plans.iter().map(|plan| plan.scratch_bytes(slot)).max().unwrap_or(0) {
-            0 => 0,
-            bytes => buffer_bytes(bytes),
-        };
         let times = if caps.timestamps { buffer_bytes(16) } else { 0 };
         // Parameters are gone when the result is read.
         let passing = |plan: &MttkrpPlan| {
@@ -131,7 +126,7 @@ impl Footprint {
             tensor,
             factors: columns.windows(2).map(block).sum(),
             result: plans.iter().map(|plan| results(plan).sum()).max().unwrap_or(0),
-            scratch: slots.into_iter().map(scratch).sum(),
+            scratch: MttkrpPlan::scratch_of(plans, None).into_iter().map(|(_, bytes)| buffer_bytes(bytes)).sum(),
             tree: 0,
             algebra: 0,
             other: times + plans.iter().map(passing).max().unwrap_or(0),

@@ -1,11 +1,14 @@
 //! Dispatches of FUSED: a matrix product whose Khatri-Rao operand is formed a block at a time where it is used, split
 //! along its reduction into pieces that a second kernel adds in a fixed order, or that add to the result atomically.
 
+mod jobs;
+
+use self::jobs::{Job, batches};
 use super::entrywise::{atomic, per_mode};
 use super::kernel::{Dispatch, FusedParams, KernelSpec, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
 use super::{DeviceCaps, Precision, Problem, Reduction, fold_grid, tuning};
-use crate::{Dtype, Error, Result};
+use crate::{Dtype, Result};
 
 /// How X lies in a slab, seen from the mode.
 #[derive(Debug, Clone, Copy)]
@@ -137,7 +140,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
         };
     }
     if let Some(small) = tuning::fused_small(width, view.rows, view.last, dtype) {
-        let (rv, groups) = (small.rv, small.groups);
+        let rv = small.rv;
         let bn = 4 * rv as usize;
         if view.cols {
             // Whole rows of X where they fit: what a workgroup reads is then contiguous.
@@ -156,7 +159,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
                 along_z: true,
                 f16: false,
                 tuned: false,
-                groups,
+                groups: small.cols_groups,
                 chain: |kernel, steps| steps * kernel.step / kernel.constant("LK") + kernel.constant("LK"),
             };
         }
@@ -178,7 +181,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
                 along_z: true,
                 f16: false,
                 tuned: false,
-                groups: 2 * groups,
+                groups: small.groups,
                 chain: |kernel, steps| 4 * steps + kernel.constant("WG").div_ceil(32) + 32,
             };
         }
@@ -194,7 +197,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
             along_z: true,
             f16: false,
             tuned: false,
-            groups,
+            groups: small.groups,
             chain: |kernel, steps| 4 * steps + kernel.constant("KL"),
         };
     }
@@ -216,56 +219,6 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
     }
 }
 
-/// How a slab is cut: steps and pieces of the reduction, and column tiles that share one partial buffer.
-struct Cut {
-    run: usize,
-    run_steps: usize,
-    steps: usize,
-    /// In steps.
-    piece: usize,
-    pieces: usize,
-    m_tiles: usize,
-    /// Column tiles of one dispatch.
-    n_tiles: usize,
-    bytes: u64,
-    /// What the bytes may be at most, whatever the shape.
-    bound: u64,
-}
-
-/// Cuts a slab so that its partial results stay within `limit`, and within the bound: the columns in whole tiles times
-/// the sum of the dims, and a tile for each workgroup wanted. Several pieces are made only as long as there are fewer
-/// workgroups than wanted, which is the second part; one piece is a result of the mode's rows, the first part, and of the
-/// last tile's surplus rows, the second. Columns of more tiles than that are cut. No limit: nothing is stored.
-fn cut(kernel: &Kernel, view: View, width: usize, sum_of_dims: usize, element: u64, limit: Option<u64>) -> Result<Cut> {
-    let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
-    let run = view.run(kernel.runs);
-    let run_steps = run.div_ceil(kernel.step);
-    let steps = view.reduction / run * run_steps;
-    let tile_bytes = |pieces: usize| (pieces * m_tiles * kernel.bm * kernel.bn) as u64 * element;
-    let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, steps);
-    let Some(limit) = limit else {
-        let piece = steps.div_ceil(wanted);
-        let pieces = steps.div_ceil(piece);
-        return Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles: all_n, bytes: 0, bound: 0 });
-    };
-    let fitting = (limit / tile_bytes(1)) as usize;
-    if fitting == 0 {
-        return Err(Error::LimitTooSmall {
-            limit: "max_storage_buffer_binding_size",
-            what: format!("a partial result of {} rows and {} columns", view.rows, kernel.bn),
-            needed: tile_bytes(1),
-            available: limit,
-        });
-    }
-    let piece = steps.div_ceil(wanted.min(fitting));
-    let pieces = steps.div_ceil(piece);
-    let entries = all_n as u64 * kernel.bn as u64 * sum_of_dims as u64 + (kernel.groups * kernel.bm * kernel.bn) as u64;
-    let bound = entries * element;
-    let n_tiles = ((limit.min(bound) / tile_bytes(pieces)) as usize).clamp(1, all_n);
-    let bytes = tile_bytes(pieces) * n_tiles as u64;
-    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes, bound })
-}
-
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
 pub(super) fn reduce_shape(pieces: usize) -> (usize, usize) {
     if pieces >= 16 { (8, 32) } else { (1, 64) }
@@ -274,9 +227,9 @@ pub(super) fn reduce_shape(pieces: usize) -> (usize, usize) {
 /// What the fused planner hands back.
 pub(super) struct Fused {
     pub dispatches: Vec<Dispatch>,
-    /// Bytes of the partial buffer.
-    pub partial_bytes: u64,
-    /// What they are at most.
+    /// Bytes of the partial buffers, one for each slab that is in work at the same time.
+    pub partial_bytes: Vec<u64>,
+    /// What they are at most, together.
     pub partial_bound: u64,
     /// Longest chain of additions.
     pub chain: u64,
@@ -314,13 +267,13 @@ pub(super) fn dispatches(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], l
 }
 
 fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u64) -> Result<Fused> {
-    let (sums, element) = (problem.options.sums(), problem.options.sums().bytes());
+    let sums = problem.options.sums();
     let adds = problem.options.reduction == Reduction::Atomics;
     let atomic = adds.then(|| atomic(sums, "a reduction by atomics", caps)).transpose()?;
     let limit = (!adds).then_some(limit);
     let mut fused = Fused {
         dispatches: Vec::new(),
-        partial_bytes: 0,
+        partial_bytes: Vec::new(),
         partial_bound: 0,
         chain: 0,
         f16: false,
@@ -331,89 +284,95 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
         let width = ends[1] - ends[0];
         let stride = column_stride(width);
         let mut chain = 0;
-        for (index, slab) in slabs.iter().enumerate() {
-            let view = View::new(problem.mode, slab);
-            let kernel = kernel(problem, view, width, caps);
-            let cut = cut(&kernel, view, stride, problem.shape.iter().sum(), element, limit)?;
-            fused.partial_bytes = fused.partial_bytes.max(cut.bytes);
-            fused.partial_bound = fused.partial_bound.max(cut.bound);
-            let (lanes, outputs) = reduce_shape(cut.pieces);
-            chain += (kernel.chain)(&kernel, cut.piece);
-            chain += if adds { cut.pieces } else { cut.pieces.div_ceil(lanes) + lanes + 1 };
-            let others = || problem.other_modes();
-            let all_row0 = problem.row0(slab);
-            let partial_rows = cut.m_tiles * kernel.bm;
-            // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
-            let scale_row = |mode: usize| problem.weights_row() + 1 + 2 * mode as u32;
-            fused.f16 |= kernel.f16;
-            fused.tuned |= kernel.tuned;
-            for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
-                let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
-                let n_tiles = columns.div_ceil(kernel.bn);
-                let folded = cut.m_tiles * cut.pieces * if kernel.along_z { 1 } else { n_tiles };
-                let [x, y] = fold_grid(folded as u64, caps)?;
-                // Runs left of the mode begin anew at another place of X.
-                let turns = kernel.runs && !view.cols && view.right < view.reduction;
-                let params = FusedParams {
-                    rows: view.rows as u32,
-                    right: view.right as u32,
-                    reduction: view.reduction as u32,
-                    stride4: (stride / 4) as u32,
-                    run: cut.run as u32,
-                    run_steps: cut.run_steps as u32,
-                    steps: cut.steps as u32,
-                    piece: cut.piece as u32,
-                    pieces: cut.pieces as u32,
-                    m_tiles: cut.m_tiles as u32,
-                    column0: column0 as u32,
-                    partial_rows: partial_rows as u32,
-                    partial_stride4: (n_tiles * kernel.bn / 4) as u32,
-                    grid_x: x,
-                    scale_row: scale_row(problem.mode),
-                    x_scale: 1.0,
-                    last_row0: others().next_back().map_or(0, |m| all_row0[m]),
-                    run_stride: (if view.cols { cut.run * view.rows } else { cut.run }) as u32,
-                    turn_runs: if turns { (view.right / cut.run) as u32 } else { u32::MAX },
-                    turn_stride: ((view.rows - 1) * view.right) as u32,
-                    g_row0: slab.offsets[problem.mode] as u32,
-                    weights_row: problem.weights_row(),
-                    pad: [0; 2],
-                    dims: per_mode(others().map(|m| slab.dims[m] as u32)),
-                    row0: per_mode(others().map(|m| all_row0[m])),
-                };
-                let out = if adds { Slot::G(block) } else { Slot::Partial };
-                fused.dispatches.push(Dispatch {
-                    spec: KernelSpec { atomic, ..kernel.spec.clone().stored(problem.dtype()) },
-                    params: Params::Fused(params),
-                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), out],
-                    grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
-                });
-                if adds {
-                    continue;
+        let (all, bound) = batches(problem, caps, slabs, width, limit)?;
+        fused.partial_bound = fused.partial_bound.max(bound);
+        for batch in all {
+            fused.partial_bytes.resize(batch.len().max(fused.partial_bytes.len()), 0);
+            let mut reductions = Vec::new();
+            for (place, Job { index, slab, view, kernel, cut, .. }) in batch.into_iter().enumerate() {
+                fused.partial_bytes[place] = fused.partial_bytes[place].max(cut.bytes);
+                let (lanes, outputs) = reduce_shape(cut.pieces);
+                chain += (kernel.chain)(&kernel, cut.piece);
+                chain += if adds { cut.pieces } else { cut.pieces.div_ceil(lanes) + lanes + 1 };
+                let others = || problem.other_modes();
+                let all_row0 = problem.row0(slab);
+                let partial_rows = cut.m_tiles * kernel.bm;
+                // Two rows for each mode behind the weights: the scale of its columns, and what undoes it.
+                let scale_row = |mode: usize| problem.weights_row() + 1 + 2 * mode as u32;
+                fused.f16 |= kernel.f16;
+                fused.tuned |= kernel.tuned;
+                for column0 in (0..stride).step_by(cut.n_tiles * kernel.bn) {
+                    let columns = (stride - column0).min(cut.n_tiles * kernel.bn);
+                    let n_tiles = columns.div_ceil(kernel.bn);
+                    let folded = cut.m_tiles * cut.pieces * if kernel.along_z { 1 } else { n_tiles };
+                    let [x, y] = fold_grid(folded as u64, caps)?;
+                    // Runs left of the mode begin anew at another place of X.
+                    let turns = kernel.runs && !view.cols && view.right < view.reduction;
+                    let params = FusedParams {
+                        rows: view.rows as u32,
+                        right: view.right as u32,
+                        reduction: view.reduction as u32,
+                        stride4: (stride / 4) as u32,
+                        run: cut.run as u32,
+                        run_steps: cut.run_steps as u32,
+                        steps: cut.steps as u32,
+                        piece: cut.piece as u32,
+                        pieces: cut.pieces as u32,
+                        m_tiles: cut.m_tiles as u32,
+                        column0: column0 as u32,
+                        partial_rows: partial_rows as u32,
+                        partial_stride4: (n_tiles * kernel.bn / 4) as u32,
+                        grid_x: x,
+                        scale_row: scale_row(problem.mode),
+                        x_scale: 1.0,
+                        last_row0: others().next_back().map_or(0, |m| all_row0[m]),
+                        run_stride: (if view.cols { cut.run * view.rows } else { cut.run }) as u32,
+                        turn_runs: if turns { (view.right / cut.run) as u32 } else { u32::MAX },
+                        turn_stride: ((view.rows - 1) * view.right) as u32,
+                        g_row0: slab.offsets[problem.mode] as u32,
+                        weights_row: problem.weights_row(),
+                        pad: [0; 2],
+                        dims: per_mode(others().map(|m| slab.dims[m] as u32)),
+                        row0: per_mode(others().map(|m| all_row0[m])),
+                    };
+                    let out = if adds { Slot::G(block) } else { Slot::Partial(place) };
+                    fused.dispatches.push(Dispatch {
+                        spec: KernelSpec { atomic, ..kernel.spec.clone().stored(problem.dtype()) },
+                        params: Params::Fused(params),
+                        slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), out],
+                        grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                    });
+                    if adds {
+                        continue;
+                    }
+                    let [x, y] = fold_grid((view.rows * columns / 4).div_ceil(outputs) as u64, caps)?;
+                    let reduce = ReduceParams {
+                        rows: view.rows as u32,
+                        columns4: (columns / 4) as u32,
+                        pieces: cut.pieces as u32,
+                        partial_rows: partial_rows as u32,
+                        partial_stride4: params.partial_stride4,
+                        stride4: (stride / 4) as u32,
+                        g_row0: slab.offsets[problem.mode] as u32,
+                        column0: column0 as u32,
+                        scale_row: if kernel.f16 { scale_row(problem.mode) + 1 } else { problem.weights_row() },
+                        grid_x: x,
+                        unscale: 1.0,
+                        add: u32::from(!first_of_rows(slabs, problem.mode, index)),
+                    };
+                    let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
+                    // Where columns are cut, the partial results of one tile are added before those of the next are written.
+                    let together = cut.n_tiles * kernel.bn >= stride;
+                    let list = if together { &mut reductions } else { &mut fused.dispatches };
+                    list.push(Dispatch {
+                        spec: KernelSpec::new("reduce_partials", sums, None, &consts).stored(problem.dtype()),
+                        params: Params::Reduce(reduce),
+                        slots: vec![Slot::Partial(place), Slot::Factors(block), Slot::G(block)],
+                        grid: [x, y, 1],
+                    });
                 }
-                let [x, y] = fold_grid((view.rows * columns / 4).div_ceil(outputs) as u64, caps)?;
-                let reduce = ReduceParams {
-                    rows: view.rows as u32,
-                    columns4: (columns / 4) as u32,
-                    pieces: cut.pieces as u32,
-                    partial_rows: partial_rows as u32,
-                    partial_stride4: params.partial_stride4,
-                    stride4: (stride / 4) as u32,
-                    g_row0: slab.offsets[problem.mode] as u32,
-                    column0: column0 as u32,
-                    scale_row: if kernel.f16 { scale_row(problem.mode) + 1 } else { problem.weights_row() },
-                    grid_x: x,
-                    unscale: 1.0,
-                    add: u32::from(!first_of_rows(slabs, problem.mode, index)),
-                };
-                let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
-                fused.dispatches.push(Dispatch {
-                    spec: KernelSpec::new("reduce_partials", sums, None, &consts).stored(problem.dtype()),
-                    params: Params::Reduce(reduce),
-                    slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
-                    grid: [x, y, 1],
-                });
             }
+            fused.dispatches.append(&mut reductions);
         }
         fused.chain = fused.chain.max(chain as u64);
     }

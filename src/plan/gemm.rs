@@ -106,7 +106,7 @@ pub(super) fn dispatches(
                 make_rows(&mut all, slab, sides.inner, &k, 1, Slot::KhatriRao)?;
                 for m in pieces(sides.m, most) {
                     let (target, c_row0) = if sides.outer.is_some() {
-                        (Slot::Partial, 0)
+                        (Slot::Partial(0), 0)
                     } else {
                         (Slot::G(block), rows0 + m.start as u32)
                     };
@@ -151,7 +151,7 @@ pub(super) fn dispatches(
                         all.push(Dispatch {
                             spec: sum_spec.clone(),
                             params: Params::MultiplySum(params),
-                            slots: vec![Slot::Outer, Slot::Partial, Slot::G(block)],
+                            slots: vec![Slot::Outer, Slot::Partial(0), Slot::G(block)],
                             grid: [x, y, 1],
                         });
                     }

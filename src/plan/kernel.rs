@@ -95,8 +95,9 @@ pub enum Slot {
     G(usize),
     /// Scratch: Khatri-Rao rows that a matrix product reads.
     KhatriRao,
-    /// Scratch: the one-sided product of a middle mode (GEMM), pieces of the result (FUSED by partial results).
-    Partial,
+    /// Scratch: the one-sided product of a middle mode (GEMM, 0 only), pieces of the result (FUSED by partial results, one
+    /// for each slab that is in work at the same time).
+    Partial(usize),
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
     /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)).

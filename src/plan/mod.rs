@@ -66,7 +66,7 @@ pub struct MttkrpPlan {
     columns: Vec<usize>,
     slabs: Vec<Slab>,
     dispatches: Vec<Dispatch>,
-    scratch: [u64; 3],
+    scratch: Vec<(Slot, u64)>,
     /// What FUSED's is at most.
     scratch_bound: Option<u64>,
     chain: u64,
@@ -151,9 +151,10 @@ impl MttkrpPlan {
         let (mut fallback, mut tuning, mut scratch_bound) = (None, None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
-            (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
+            (false, _) => (Vec::new(), Vec::new(), (shape.len() / shape.rows(mode)) as u64),
             (true, Method::Gemm) => {
-                let (dispatches, scratch) = gemm::dispatches(&problem, caps, &slabs, limit)?;
+                let (dispatches, bytes) = gemm::dispatches(&problem, caps, &slabs, limit)?;
+                let scratch = [Slot::KhatriRao, Slot::Partial(0), Slot::Outer].into_iter().zip(bytes).collect();
                 (dispatches, scratch, gemm::chain(&problem, &slabs, limit))
             }
             (true, Method::Fused) => {
@@ -172,11 +173,13 @@ impl MttkrpPlan {
                 if let Some(name) = &tuning {
                     reason.push_str(&format!("; tiles from tuning file {name}"));
                 }
-                (fused.dispatches, [0, fused.partial_bytes, 0], fused.chain)
+                let partials = fused.partial_bytes.iter().enumerate();
+                let scratch = partials.map(|(place, &bytes)| (Slot::Partial(place), bytes)).collect();
+                (fused.dispatches, scratch, fused.chain)
             }
             (true, _) => (
                 entrywise::dispatches(&problem, method, blocks, caps, &slabs)?,
-                [0; 3],
+                Vec::new(),
                 entrywise::chain(&problem, method, blocks, slabs.len()),
             ),
         };
@@ -395,7 +398,8 @@ impl MttkrpPlan {
         self.walk.as_ref()
     }
 
-    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one (none for [`Reduction::Atomics`]), the others none.
+    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one for each slab that is
+    /// in work at the same time (none for [`Reduction::Atomics`]), the others none.
     ///
     /// ```
     /// # use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions, Slot};
@@ -404,12 +408,21 @@ impl MttkrpPlan {
     /// assert_eq!(plan.scratch_bytes(Slot::KhatriRao), 4 * 5 * 4 * 4);
     /// ```
     pub fn scratch_bytes(&self, slot: Slot) -> u64 {
-        match slot {
-            Slot::KhatriRao => self.scratch[0],
-            Slot::Partial => self.scratch[1],
-            Slot::Outer => self.scratch[2],
-            _ => 0,
+        self.scratch.iter().find(|(known, _)| *known == slot).map_or(0, |&(_, bytes)| bytes)
+    }
+
+    /// The scratch buffers that serve all of the plans, and another that is needed beside them: each as large as whoever
+    /// needs most of it.
+    pub(crate) fn scratch_of(plans: &[Self], another: Option<(Slot, u64)>) -> Vec<(Slot, u64)> {
+        let mut all: Vec<(Slot, u64)> = Vec::new();
+        let needed = plans.iter().flat_map(|plan| plan.scratch.iter().copied()).chain(another);
+        for (slot, bytes) in needed.filter(|(_, bytes)| *bytes > 0) {
+            match all.iter_mut().find(|(known, _)| *known == slot) {
+                Some((_, most)) => *most = bytes.max(*most),
+                None => all.push((slot, bytes)),
+            }
         }
+        all
     }
 
     /// Bytes of all scratch buffers on a GPU.
@@ -420,7 +433,7 @@ impl MttkrpPlan {
     /// assert_eq!(MttkrpPlan::new(&[9, 4, 5], 0, 2, &options, &caps).unwrap().total_scratch_bytes(), 0);
     /// ```
     pub fn total_scratch_bytes(&self) -> u64 {
-        self.scratch.iter().sum()
+        self.scratch.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// Longest chain of additions into one entry of the result: K of the rounding bound `(K + d + 1) eps S`.
@@ -451,7 +464,11 @@ fn resolve(
     }
     Ok(match fused::dispatches(problem, caps, slabs, limit) {
         Ok(fused) => {
-            let scratch = if fused.partial_bytes > 0 { "with scratch of a few tiles" } else { "without scratch" };
+            let scratch = if fused.partial_bytes.iter().any(|&bytes| bytes > 0) {
+                "with scratch of a few tiles"
+            } else {
+                "without scratch"
+            };
             (Method::Fused, format!("the fastest on a GPU, {scratch}"), Some(fused))
         }
         // It was asked for by the reduction, and no other method can do without the feature.

@@ -48,39 +48,35 @@ pub(super) struct FusedSmall {
     /// Invocations of a workgroup, and k of each of them for a staged block of the Khatri-Rao product (last mode).
     pub cols_wg: u32,
     pub steps: u32,
-    /// Workgroups wanted.
+    /// Workgroups wanted, for X contiguous along the reduction and along the mode.
     pub groups: usize,
+    pub cols_groups: usize,
 }
 
 /// The blocks for that many columns and rows; `None` where register tiles are better.
 pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) -> Option<FusedSmall> {
+    // More columns than these only where a tile of many rows would be mostly empty.
+    if width > 16 && rows > 8 {
+        return None;
+    }
     let rv = match width {
         0..=4 => 1,
         5..=8 => 2,
-        9..=16 => {
-            if dtype == Dtype::F64 {
-                2
-            } else {
-                4
-            }
-        }
-        // A tile of many rows would be mostly empty.
-        _ if rows <= 8 => {
-            if dtype == Dtype::F64 {
-                2
-            } else {
-                4
-            }
-        }
-        _ => return None,
+        _ => 4,
     };
-    // At most about 128 registers of sums, and no more rows than there are.
-    let tm = (64 / rv / dtype.bytes() as u32).clamp(1, 8).min(rows as u32);
+    // As many rows as measured best, and no more than there are.
+    let tm = if (rv, dtype) == (1, Dtype::F64) { 8 } else { 4 }.min(rows as u32);
     // Few invocations along k where runs of the last other mode are short: a step should not reach far beyond one.
     let kl = [32, 16, 8].into_iter().find(|&kl| last.next_multiple_of(4 * kl) * 8 <= last * 9).unwrap_or(32);
     let ml = (rows as u32).div_ceil(tm).min(128 / kl as u32);
     let kl = 1 << (128 / ml).ilog2();
-    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps: 8, groups: DEFAULT_GROUPS as usize })
+    let (steps, times) = match (rv, dtype) {
+        (1, Dtype::F32) => (8, 8),
+        (1, Dtype::F64) => (8, 4),
+        _ => (16, 2),
+    };
+    let (groups, cols_groups) = (times * DEFAULT_GROUPS as usize, DEFAULT_GROUPS as usize);
+    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps, groups, cols_groups })
 }
 
 /// Blocks of `multi_ttv`: invocations of a workgroup along columns, reduction and rows, rows of each invocation, and
@@ -156,6 +152,9 @@ pub(super) struct FusedF16 {
 /// BM, BN, BK, subgroups along m and n, and k between roundings.
 type Blocks = (u32, u32, u32, u32, u32, u32);
 
+/// A tile, its relative time and its share of workgroups.
+type Choice = (Blocks, f32, u32);
+
 /// The tile for that many columns; `None` where other kernels are better: so few columns that memory is the limit, a
 /// product too small to fill a tile, or too little workgroup memory.
 pub(super) fn fused_f16(
@@ -172,47 +171,69 @@ pub(super) fn fused_f16(
     if !caps.f16_matrix_units || caps.subgroup_size == 0 || width <= narrow || rows <= 8 || k < 256 {
         return None;
     }
-    // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
-    let software: &[Blocks] = match width {
-        0..=16 => &[(32, 16, 16, 2, 1, 512)],
-        17..=32 => &[(32, 32, 16, 2, 1, 512)],
-        _ => &[(32, 64, 16, 2, 2, 512)],
-    };
-    let table: &[Blocks] = match (width, cols, split) {
-        _ if caps.kind == DeviceKind::Software => software,
-        (0..=16, false, true) => &[(64, 16, 64, 4, 1, 64), (128, 16, 32, 4, 1, 32), (64, 16, 32, 4, 1, 32)],
-        (0..=16, true, true) => &[(64, 16, 32, 4, 1, 32)],
-        (0..=32, false, true) => &[(64, 32, 32, 2, 2, 512)],
-        (0..=32, true, true) => &[(128, 32, 32, 4, 2, 512), (64, 32, 32, 2, 2, 512)],
-        (0..=64, _, true) => &[(64, 64, 32, 4, 2, 512), (64, 64, 32, 2, 2, 512)],
-        (_, _, true) => &[(128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
+    // Each tile with its time on whole tiles, relative to the first, and how many times the default number of workgroups
+    // keeps the device full.
+    let table: &[Choice] = match (width, cols, split) {
+        // A software driver compiles every fragment to hundreds of instructions in one block: few of them, for tests.
+        (0..=16, ..) if caps.kind == DeviceKind::Software => &[((32, 16, 16, 2, 1, 512), 1.0, 1)],
+        (0..=32, ..) if caps.kind == DeviceKind::Software => &[((32, 32, 16, 2, 1, 512), 1.0, 1)],
+        _ if caps.kind == DeviceKind::Software => &[((32, 64, 16, 2, 2, 512), 1.0, 1)],
+        (0..=16, false, true) => &[
+            ((64, 16, 64, 4, 1, 64), 1.0, 1),
+            ((128, 16, 32, 4, 1, 32), 1.04, 1),
+            ((64, 16, 32, 4, 1, 32), 1.13, 1),
+            ((32, 16, 32, 2, 1, 32), 1.15, 8),
+            ((16, 16, 64, 1, 1, 64), 2.1, 8),
+        ],
+        (0..=16, true, true) => &[((64, 16, 32, 4, 1, 32), 1.0, 1)],
+        (0..=32, false, true) => &[((64, 32, 32, 2, 2, 512), 1.0, 4), ((32, 32, 32, 2, 1, 512), 1.4, 4)],
+        (0..=32, true, true) => &[((128, 32, 32, 4, 2, 512), 1.0, 2), ((64, 32, 32, 2, 2, 512), 1.1, 4)],
+        (0..=64, false, true) => {
+            &[((64, 64, 32, 4, 2, 512), 1.0, 2), ((64, 64, 32, 2, 2, 512), 1.06, 2), ((32, 64, 32, 2, 2, 512), 1.6, 2)]
+        }
+        (0..=64, true, true) => &[((64, 64, 32, 4, 2, 512), 1.0, 2), ((64, 64, 32, 2, 2, 512), 1.01, 2)],
+        (_, false, true) => &[
+            ((128, 128, 32, 2, 4, 512), 1.0, 1),
+            ((64, 64, 32, 2, 2, 512), 1.5, 2),
+            ((32, 128, 32, 2, 4, 512), 2.0, 1),
+            ((16, 128, 32, 1, 4, 512), 3.4, 1),
+        ],
+        (_, true, true) => &[((128, 128, 32, 2, 4, 512), 1.0, 1), ((64, 64, 32, 2, 2, 512), 1.5, 2)],
         // One product needs half of the workgroup memory, so that BK may be twice as long.
-        (0..=16, _, false) => &[(64, 16, 64, 4, 1, 512), (64, 16, 32, 4, 1, 512)],
-        (0..=32, _, false) => &[(64, 32, 64, 2, 2, 512), (64, 32, 32, 2, 2, 512)],
-        (0..=64, _, false) => &[(64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
-        (0..=128, _, false) => &[(128, 128, 64, 2, 4, 512), (64, 64, 64, 2, 2, 512), (64, 64, 32, 2, 2, 512)],
+        (0..=16, _, false) => &[((64, 16, 64, 4, 1, 512), 1.0, 1), ((64, 16, 32, 4, 1, 512), 1.1, 1)],
+        (0..=32, _, false) => &[((64, 32, 64, 2, 2, 512), 1.0, 1), ((64, 32, 32, 2, 2, 512), 1.1, 1)],
+        (0..=64, _, false) => &[((64, 64, 64, 2, 2, 512), 1.0, 1), ((64, 64, 32, 2, 2, 512), 1.1, 1)],
+        (0..=128, _, false) => {
+            &[((128, 128, 64, 2, 4, 512), 1.0, 1), ((64, 64, 64, 2, 2, 512), 1.5, 1), ((64, 64, 32, 2, 2, 512), 1.6, 1)]
+        }
         // Where it means no more padding.
         _ if width.next_multiple_of(256) == width.next_multiple_of(128) => {
-            &[(128, 256, 32, 2, 4, 0), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)]
+            &[((128, 256, 32, 2, 4, 0), 1.0, 1), ((128, 128, 32, 2, 4, 512), 1.2, 1), ((64, 64, 32, 2, 2, 512), 1.8, 1)]
         }
-        _ => &[(128, 128, 64, 2, 4, 512), (128, 128, 32, 2, 4, 512), (64, 64, 32, 2, 2, 512)],
+        _ => &[
+            ((128, 128, 64, 2, 4, 512), 1.0, 1),
+            ((128, 128, 32, 2, 4, 512), 1.1, 1),
+            ((64, 64, 32, 2, 2, 512), 1.6, 1),
+        ],
     };
-    let fits = |&&(bm, bn, bk, sm, sn, _): &&Blocks| {
+    let fits = |&&((bm, bn, bk, sm, sn, _), ..): &&Choice| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
     };
-    // Runs of the last other mode are padded to whole steps.
-    let snug = |&&(_, _, bk, ..): &&Blocks| last.next_multiple_of(bk as usize) * 8 <= last * 9;
-    // A measured tile comes first, under the same conditions.
+    // A measured tile comes first; it is as good as the table's best, or it would not be there.
     let kernel = if split { TileKernel::CoopFloat32 } else { TileKernel::CoopFast };
     let measured = measured::tile(caps, kernel, cols, width);
-    let first = measured.map(Tile::blocks);
-    let table = || first.iter().chain(table);
-    let found = table().filter(fits).find(snug).or_else(|| table().find(fits));
-    let &(bm, bn, bk, sm, sn, flush) = found?;
-    let measured = measured.filter(|tile| found == Some(&tile.blocks()));
-    let groups = measured.map_or(DEFAULT_GROUPS, |tile| tile.groups) as usize;
+    let first = measured.map(|tile| (tile.blocks(), 1.0, 1));
+    // Rows are padded to whole tiles, runs of the last other mode to whole steps, which cost as much as full ones.
+    let cost = |&&((bm, _, bk, ..), time, _): &&Choice| {
+        let padding = |count: usize, whole: u32| count.next_multiple_of(whole as usize) as f32 / count as f32;
+        time * padding(rows, bm) * padding(last, bk).min(1.5)
+    };
+    let &(blocks, _, times) = first.iter().chain(table).filter(fits).min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    let (bm, bn, bk, sm, sn, flush) = blocks;
+    let measured = measured.filter(|tile| tile.blocks() == blocks);
+    let groups = measured.map_or(times * DEFAULT_GROUPS, |tile| tile.groups) as usize;
     Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
 }
 

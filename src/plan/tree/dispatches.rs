@@ -219,7 +219,7 @@ impl Asked<'_> {
         let sum = Dispatch {
             spec: KernelSpec::new("multi_ttv", dtype, None, &consts),
             params: Params::MultiTtv(params),
-            slots: vec![Slot::Tree(index), Slot::Factors(0), Slot::Partial],
+            slots: vec![Slot::Tree(index), Slot::Factors(0), Slot::Partial(0)],
             grid: [x, y, 1],
         };
         let (lanes, outputs) = reduce_shape(pieces);
@@ -246,7 +246,7 @@ impl Asked<'_> {
                 &[("LANES", lanes as u32), ("OUTPUTS", outputs as u32)],
             ),
             params: Params::Reduce(reduce),
-            slots: vec![Slot::Partial, Slot::Factors(0), Slot::G(0)],
+            slots: vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)],
             grid: [x, y, 1],
         };
         let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + pieces.div_ceil(lanes) + lanes + 1;

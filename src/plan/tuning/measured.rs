@@ -211,7 +211,7 @@ pub struct TileChoice {
 const FRAGMENT: u32 = 16;
 
 /// Most workgroups wanted: each may have a tile of scratch.
-const MAX_GROUPS: u32 = 4 * DEFAULT_GROUPS;
+const MAX_GROUPS: u32 = 8 * DEFAULT_GROUPS;
 
 impl TileChoice {
     /// A choice, not yet checked.

@@ -1,0 +1,123 @@
+//! How slabs are cut into pieces of the reduction, and which of them are in work at the same time.
+
+use super::super::memory::{Slab, column_stride};
+use super::super::{DeviceCaps, Problem};
+use super::{Kernel, View, kernel};
+use crate::{Error, Result};
+
+/// How a slab is cut: steps and pieces of the reduction, and column tiles that share one partial buffer.
+pub(super) struct Cut {
+    pub run: usize,
+    pub run_steps: usize,
+    pub steps: usize,
+    /// In steps.
+    pub piece: usize,
+    pub pieces: usize,
+    pub m_tiles: usize,
+    /// Column tiles of one dispatch.
+    pub n_tiles: usize,
+    pub bytes: u64,
+}
+
+/// What the partial results of a block of columns may take at most, in entries, whatever the shape: the columns in whole
+/// tiles times the sum of the dims, and a tile for each workgroup wanted.
+fn bound(kernel: &Kernel, stride: usize, sum_of_dims: usize) -> u64 {
+    let columns = stride.next_multiple_of(kernel.bn) as u64;
+    columns * sum_of_dims as u64 + (kernel.groups * kernel.bm * kernel.bn) as u64
+}
+
+/// Cuts a slab so that its partial results stay within `limit` bytes. Several pieces are made only as long as there are
+/// fewer workgroups than wanted, which is the second part of the bound; one piece is a result of the mode's rows, the first
+/// part, and of the last tile's surplus rows, the second. Columns of more tiles than that are cut. No limit: nothing is
+/// stored.
+fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: Option<u64>) -> Result<Cut> {
+    let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
+    let run = view.run(kernel.runs);
+    let run_steps = run.div_ceil(kernel.step);
+    let steps = view.reduction / run * run_steps;
+    let tile_bytes = |pieces: usize| (pieces * m_tiles * kernel.bm * kernel.bn) as u64 * element;
+    let wanted = (kernel.groups / (m_tiles * all_n)).clamp(1, steps);
+    let Some(limit) = limit else {
+        let piece = steps.div_ceil(wanted);
+        let pieces = steps.div_ceil(piece);
+        return Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles: all_n, bytes: 0 });
+    };
+    let fitting = (limit / tile_bytes(1)) as usize;
+    if fitting == 0 {
+        return Err(Error::LimitTooSmall {
+            limit: "max_storage_buffer_binding_size",
+            what: format!("a partial result of {} rows and {} columns", view.rows, kernel.bn),
+            needed: tile_bytes(1),
+            available: limit,
+        });
+    }
+    let piece = steps.div_ceil(wanted.min(fitting));
+    let pieces = steps.div_ceil(piece);
+    let n_tiles = ((limit / tile_bytes(pieces)) as usize).clamp(1, all_n);
+    let bytes = tile_bytes(pieces) * n_tiles as u64;
+    Ok(Cut { run, run_steps, steps, piece, pieces, m_tiles, n_tiles, bytes })
+}
+
+/// A slab, its kernel and how it is cut.
+pub(super) struct Job<'a> {
+    pub index: usize,
+    pub slab: &'a Slab,
+    pub view: View,
+    pub kernel: Kernel,
+    pub cut: Cut,
+    /// Of the partial results of all slabs that are in work with it, in bytes.
+    bound: u64,
+}
+
+/// Most slabs in work at the same time, each with partial results of its own.
+const TOGETHER: usize = 8;
+
+/// The slabs in batches, and the bound of their partial results in bytes. Kernels of one batch run side by side, as
+/// nothing that one writes is read or written by another: the device stays full from slab to slab, and they share the
+/// workgroups wanted. Where that takes more scratch than one slab after the other may, or columns are cut, batches are
+/// single slabs.
+pub(super) fn batches<'a>(
+    problem: &Problem,
+    caps: &DeviceCaps,
+    slabs: &'a [Slab],
+    width: usize,
+    limit: Option<u64>,
+) -> Result<(Vec<Vec<Job<'a>>>, u64)> {
+    let (element, sum_of_dims) = (problem.options.sums().bytes(), problem.shape.iter().sum());
+    let stride = column_stride(width);
+    let batch_of = |from: usize, batch: &'a [Slab], entries: usize| -> Result<Vec<Job<'a>>> {
+        let job = |(place, slab): (usize, &'a Slab)| {
+            let view = View::new(problem.mode, slab);
+            let mut kernel = kernel(problem, view, width, caps);
+            let bound = if limit.is_some() { bound(&kernel, stride, sum_of_dims) * element } else { 0 };
+            // Of u64, as entries can be many.
+            kernel.groups = (kernel.groups as u64 * slab.len() as u64).div_ceil(entries as u64) as usize;
+            let cut = cut(&kernel, view, stride, element, limit.map(|limit| limit.min(bound)))?;
+            Ok(Job { index: from + place, slab, view, kernel, cut, bound })
+        };
+        batch.iter().enumerate().map(job).collect()
+    };
+    let in_batches = |length: usize| -> Result<Vec<Vec<Job<'a>>>> {
+        // All share by the largest, so that no place gets more room than the bound has.
+        let entries = |batch: &[Slab]| batch.iter().map(Slab::len).sum::<usize>();
+        let most = slabs.chunks(length).map(entries).max().unwrap_or(1);
+        let all = slabs.chunks(length).enumerate();
+        all.map(|(at, batch)| batch_of(at * length, batch, if length == 1 { entries(batch) } else { most })).collect()
+    };
+    if limit.is_some() && slabs.len() > 1 {
+        let together = in_batches(TOGETHER)?;
+        // A place serves one slab of every batch.
+        let place = |at: usize| together.iter().filter_map(|batch| batch.get(at)).map(|job| job.cut.bytes).max();
+        let bytes: u64 = (0..TOGETHER).filter_map(place).sum();
+        let fits = |job: &Job| job.cut.n_tiles * job.kernel.bn >= stride && bytes <= job.bound;
+        if together.iter().flatten().all(fits) {
+            return Ok(with_bound(together));
+        }
+    }
+    Ok(with_bound(in_batches(1)?))
+}
+
+fn with_bound(batches: Vec<Vec<Job<'_>>>) -> (Vec<Vec<Job<'_>>>, u64) {
+    let bound = batches.iter().flatten().map(|job| job.bound).max().unwrap_or(0);
+    (batches, bound)
+}
