@@ -74,6 +74,46 @@
 //! this rank exists. Take a smaller rank, factors without negative entries, or a [`ridge`](crate::CpAlsOptions::ridge),
 //! which bounds the weights; 1e-3 is a gentle one.
 //!
+//! # Fewer passes over the tensor
+//!
+//! Nearly all time goes into passes over the tensor, one a mode. A [`tree`](crate::CpAlsOptions::tree) keeps a product of the
+//! tensor with some of the factors, from which the updates of several modes follow: two passes a sweep, or fewer, for the same
+//! sweeps. [`Tree::Auto`](crate::Tree::Auto) takes one where it is likely to save time and the product fits
+//! [`memory_budget`](crate::CpAlsOptions::memory_budget), by default as many bytes as the tensor has. Ask for one kind, or for
+//! none, where you know better.
+//!
+//! ```
+//! use polyad::{CpAlsOptions, Cpu, Tree, cp_als};
+//! # let x = ndarray::Array3::from_shape_fn((8, 7, 6), |(i, j, k)| ((i * j + 2 * k) % 5) as f64);
+//! let options = CpAlsOptions::new(3).max_sweeps(10).fit_tolerance(0.0);
+//! let run = |tree| cp_als(&Cpu::new(), x.view(), &options.clone().tree(tree).memory_budget(1 << 20));
+//! let (plain, kept) = (run(Tree::None)?, run(Tree::MultiSweep)?);
+//! assert_eq!((plain.passes, kept.passes), (30, 15));
+//! assert!((plain.fit - kept.fit).abs() < 1e-9);
+//! println!("{}", kept.tree);
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
+//! # Fewer sweeps
+//!
+//! Where components are nearly parallel, each sweep goes a little further in the same direction, for thousands of them. A
+//! [`line_search`](crate::CpAlsOptions::line_search) goes a longer way at once. The error never rises by it: a step that does
+//! not help is taken back, which costs one MTTKRP. It leaves out fixed and non-negative modes, several starts, a ridge and
+//! checkpoints.
+//!
+//! ```
+//! use polyad::{CpAlsOptions, Cpu, cp_als};
+//! let column = |r: usize, i: usize| 1.0 + 0.3 * ((i * (r + 2) % 7) as f64 - 3.0) / 3.0;
+//! let x = ndarray::Array3::from_shape_fn((9, 8, 7), |(i, j, k)| {
+//!     (0..3).map(|r| column(r, i) * column(r, j) * column(r, k)).sum::<f64>()
+//! });
+//! let options = CpAlsOptions::new(3).max_sweeps(150).fit_tolerance(0.0);
+//! let plain = cp_als(&Cpu::new(), x.view(), &options)?;
+//! let searched = cp_als(&Cpu::new(), x.view(), &options.line_search(true))?;
+//! assert!(1.0 - searched.fit < 0.5 * (1.0 - plain.fit));
+//! # Ok::<(), polyad::Error>(())
+//! ```
+//!
 //! # Long runs
 //!
 //! [`max_seconds`](crate::CpAlsOptions::max_seconds) ends a run in time, a callback ([`cp_als_with`](crate::cp_als_with))
@@ -95,18 +135,27 @@
 //!
 //! | Here (default) | Command line | TensorLy `parafac` | pyttb `cp_als` | Tensor Toolbox `cp_als` |
 //! | --- | --- | --- | --- | --- |
+//! | `rank` | `--rank` | `rank` | `rank` | the second argument |
 //! | `max_sweeps` (100) | `--sweeps` | `n_iter_max` (100) | `maxiters` (1000) | `maxiters` (50) |
 //! | `fit_tolerance` (1e-6), change of the fit | `--tol` | `tol` (1e-8), change of the relative error | `stoptol` (1e-4), change of the fit | `tol` (1e-4), change of the fit |
-//! | `init` (`Random`) | `--init`, `--seed` | `init` (`svd`), `random_state` | `init` (`random`) | `init` (`random`) |
+//! | `init` (`Random`, uniform) | `--init`, `--seed` | `init` (`svd`), `random_state` | `init` (`random`, uniform) | `init` (`random`, uniform) |
+//! | `Init::Normal` | `--init normal` | | | |
 //! | `Init::Nvecs` | `--init nvecs` | `svd` | `nvecs` | `nvecs` |
-//! | `Init::Model` | `--init DIR` | a `CPTensor` | a `ktensor` | a cell array |
+//! | `Init::Model` | `--init DIR` | a `CPTensor` | a `ktensor` | a cell array or a `ktensor` |
 //! | `starts` (1) | `--starts` | call several times | call several times | call several times |
-//! | `fix` (none) | `--fix` | `fixed_modes` | | |
+//! | `fix` (none) | `--fix` | `fixed_modes` (none, not the last) | all but `optdims` (all) | |
 //! | `nonneg` (none) | `--nonneg` | `non_negative_parafac_hals`, `nn_modes` | | |
-//! | `ridge` (0), relative to unit columns | `--ridge` | `l2_reg` (0) | | |
-//! | callback | `--print-every` (1) | `callback`, `verbose` | `printitn` (1) | `printitn` (1) |
+//! | `ridge` (0), relative to unit columns | `--ridge` | `l2_reg` (0), as it is | | |
+//! | `line_search` (no) | `--line-search` | `linesearch` (no) | | |
+//! | `tree` (`Auto`), `memory_budget` | `--tree`, `--memory-budget` | | | |
+//! | `max_seconds` (no limit) | `--max-seconds` | | | |
+//! | `checkpoint` (none) | `--checkpoint`, `--resume` | | | |
+//! | modes in their order | | in their order | `dimorder` | `dimorder` |
+//! | callback | `--print-every` (1) | `callback`, `verbose` (0) | `printitn` (1) | `printitn` (1) |
+//! | [`CpAlsResult::fits`](crate::CpAlsResult::fits) | `fits` in `summary.json` | `return_errors` (no) | the last one | `trace` (no) |
 //! | [`CpTensor::fix_signs`](crate::CpTensor::fix_signs), to be called | | `cp_flip_sign` | `fixsigns` (yes) | `fixsigns` (yes) |
-//! | [`CpTensor::arrange`](crate::CpTensor::arrange), done | | `normalize_factors` (no) | `arrange`, done | `arrange`, done |
+//! | unit columns, weights beside them, always | | `normalize_factors` (no) | always | always |
+//! | [`CpTensor::arrange`](crate::CpTensor::arrange), done | | | `arrange`, done | `arrange`, done |
 //! | [`CpTensor::score`](crate::CpTensor::score) | `polyad score` | `congruence_coefficient` | `score` | `score` |
 //! | [`CpTensor::to_full`](crate::CpTensor::to_full) | `polyad reconstruct` | `cp_to_tensor` | `full` | `full` |
 //! | [`CpTensor::core_consistency`](crate::CpTensor::core_consistency) | `--rank 1..6` | | | |

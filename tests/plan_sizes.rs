@@ -1,8 +1,11 @@
 //! Plans of tensors beyond 32 bits: every count, offset and index that kernels are given is exact and fits its 32 bits.
 
-use polyad::plan::{DeviceCaps, Method, MttkrpPlan, Params, PlanOptions, Reduction, buffer_limit, column_stride};
-use polyad::{Dtype, Error};
+use polyad::plan::{
+    DeviceCaps, Method, MttkrpPlan, Params, PlanOptions, Reduction, TreePlan, buffer_limit, column_stride,
+};
+use polyad::{Dtype, Error, Tree};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 /// 200 GB in f32 and more, in all sorts of shapes.
 fn shapes() -> impl Strategy<Value = Vec<usize>> {
@@ -52,7 +55,7 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
             polyad::plan::Slot::X(index) => plan.slabs().get(*index),
             _ => None,
         });
-        let rows_of_factors = shape.iter().sum::<usize>() as u64 + 17;
+        let rows_of_factors = shape.iter().sum::<usize>() as u64 + 33;
         match (dispatch.params, slab) {
             (Params::Fused(p), Some(slab)) => {
                 assert_eq!(u(p.rows) * u(p.reduction), slab.len() as u64, "{plan}");
@@ -111,7 +114,7 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
     }
     let columns = plan.columns();
     for ends in columns.windows(2) {
-        let words = (shape.iter().sum::<usize>() + 17) as u64 * column_stride(ends[1] - ends[0]) as u64;
+        let words = (shape.iter().sum::<usize>() + 33) as u64 * column_stride(ends[1] - ends[0]) as u64;
         assert!(words * plan.dtype().bytes() <= limit, "{plan}");
     }
 }
@@ -170,4 +173,53 @@ fn a_tensor_of_200_gb() {
     let dims = [1 << 32, 1 << 31, 2];
     let error = MttkrpPlan::new(&dims, 0, 16, &PlanOptions::default(), &caps).unwrap_err();
     assert!(error.to_string().contains("(4294967296, 2147483648, 2)"), "{error}");
+}
+
+/// Kept products of large tensors: what is written is where it is read, within a binding.
+#[test]
+fn kept_products_of_large_tensors() {
+    let mut small = DeviceCaps::webgpu_minimum("simulated");
+    small.f64 = true;
+    let mut large = small.clone();
+    (large.max_binding_bytes, large.max_buffer_bytes) = ((2 << 30) - 4, 1 << 40);
+    let shapes = [&[2000, 1500, 900][..], &[50, 20_000, 3000], &[200, 200, 200, 200], &[7, 11, 13, 17, 19, 23]];
+    let mut seen = 0;
+    for (caps, dims) in [&small, &large].into_iter().flat_map(|caps| shapes.map(|dims| (caps, dims))) {
+        for (rank, dtype) in [(1, Dtype::F64), (17, Dtype::F32), (300, Dtype::F32)] {
+            for tree in [Tree::Two, Tree::MultiSweep] {
+                let options = PlanOptions::default().dtype(dtype);
+                let plan = TreePlan::new(dims, rank, tree, Some(u64::MAX), &options, caps).unwrap();
+                // Rows of the product at hand in each slab.
+                let mut written = HashMap::new();
+                for dispatch in plan.dispatches() {
+                    assert!(dispatch.grid.iter().all(|&g| g > 0 && g <= caps.max_workgroups_per_dim), "{plan}");
+                    let u = u64::from;
+                    match dispatch.params {
+                        Params::Fused(p) => {
+                            let rows = u(p.pieces) * u(p.partial_rows);
+                            assert!(rows * u(p.partial_stride4) * 4 * dtype.bytes() <= buffer_limit(caps, dtype));
+                            assert_eq!(u(p.steps), u(p.pieces) * u(p.piece), "{plan}");
+                            assert_eq!(u(p.steps), u(p.reduction) / u(p.run) * u(p.run_steps), "{plan}");
+                            written.insert(dispatch.slots[3], (rows, p.partial_stride4));
+                        }
+                        Params::MultiTtv(p) => {
+                            let others = p.dims.iter().zip(&p.strides).filter(|(dim, _)| **dim > 0);
+                            let last = others.map(|(&dim, &stride)| u(dim - 1) * u(stride)).sum::<u64>();
+                            let (rows, stride4) = written[&dispatch.slots[0]];
+                            assert!(last + u(p.rows - 1) * u(p.row_stride) < rows, "{plan}");
+                            assert_eq!(stride4, p.t_stride4, "{plan}");
+                            let pieces = u(p.pieces);
+                            assert!(
+                                pieces * u(p.piece) >= u(p.reduction) && (pieces - 1) * u(p.piece) < u(p.reduction)
+                            );
+                            assert!(pieces * u(p.rows) * u(p.stride4) * 4 * dtype.bytes() <= buffer_limit(caps, dtype));
+                            seen += 1;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 1000, "{seen}");
 }

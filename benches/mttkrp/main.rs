@@ -5,6 +5,7 @@
 
 mod als;
 mod case;
+mod collinear;
 #[allow(dead_code, reason = "the program uses the rest of it")]
 #[path = "../../src/bin/polyad/measure/mod.rs"]
 mod measure;
@@ -47,6 +48,9 @@ struct Args {
     /// Most bytes of the products that a tree keeps [default: those of the tensor].
     #[arg(long)]
     memory_budget: Option<u64>,
+    /// Count sweeps with and without the line search instead, on data of these ranks whose columns have these cosines; in f64.
+    #[arg(long, value_delimiter = ',', requires = "als")]
+    collinear: Vec<f64>,
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
     /// What products of f32 numbers may be rounded to.
@@ -204,6 +208,13 @@ impl Bench<'_> {
             precision: if args.dtype == Dtype::F64 { "f64".into() } else { args.precision.clone() },
             roofline: self.roofline,
         };
+        if !args.collinear.is_empty() {
+            println!("# case {case}");
+            for (&rank, &cosine) in args.als.iter().flat_map(|rank| args.collinear.iter().map(move |c| (rank, c))) {
+                collinear::run(&self.device, &dims, &self.als_options(rank, "none")?, cosine)?;
+            }
+            return Ok(());
+        }
         report.head();
         let start = Instant::now();
         let x = data::random::<T>(&dims, 1)?;
@@ -257,10 +268,13 @@ impl Bench<'_> {
 
     /// Seconds of a CP-ALS sweep.
     fn sweep<T: Real>(&self, report: &Report, x: &ArrayD<T>, rank: usize, tree: &str) -> Result<f64, AnyError> {
-        let args = self.args;
-        let mut options = CpAlsOptions::new(rank).plan(args.plan_options("auto")?).tree(tree.parse()?);
-        options.memory_budget = args.memory_budget;
-        als::run(report, &self.device, x, options, args.warm_up)
+        als::run(report, &self.device, x, self.als_options(rank, tree)?, self.args.warm_up)
+    }
+
+    fn als_options(&self, rank: usize, tree: &str) -> Result<CpAlsOptions, AnyError> {
+        let mut options = CpAlsOptions::new(rank).plan(self.args.plan_options("auto")?).tree(tree.parse()?);
+        options.memory_budget = self.args.memory_budget;
+        Ok(options)
     }
 
     fn row<T: Real>(

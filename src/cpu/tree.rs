@@ -3,17 +3,19 @@
 //! With X seen as L x C x M (dims left of the group, its own, right of it), `T[l, m, r] = sum_c X[l, c, m] KR[c, r]` is one
 //! matrix product where L or M is 1, else one for every l. An MTTKRP of a mode that is left follows from T by
 //! `G[i, r] = sum over the other kept indices o of T[i, o, r] prod A_m[o_m, r]`.
-//! Order: that of faer's product, then one chain over o in each part, parts in order: the same bits for the same number
-//! of threads.
+//! Order: that of faer's product, then chains over up to BLOCK o in each part, and over these, parts in order: the same
+//! bits for the same number of threads.
 
 use super::gemm::{khatri_rao, product, scratch};
 use super::job::{Job, Split, add, advance, in_parts};
+use super::simd::Isa;
 use super::{Cpu, mismatch};
 use crate::plan::{Kept, TreePlan};
 use crate::{MAX_ORDER, Real, Result, Shape};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use ndarray::{Array2, ArrayViewMut2, CowArray, IxDyn};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -107,30 +109,80 @@ fn multi_ttv<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &[T], g: &mut [
     // Rows of T from one index of a kept mode to the next.
     let apart = |m: usize| kept.iter().filter(|&&k| k > m).map(|&k| job.shape[k]).product::<usize>();
     let (dims, strides): (Vec<_>, Vec<_>) = others.iter().map(|&m| (job.shape[m], apart(m))).unzip();
-    let (row_stride, rank) = (apart(job.mode), job.rank);
-    let columns = 0..rank;
-    in_parts(g, rank, dims.iter().product(), Split::RowsOrItems, |rows, items, sum| {
+    let (others, dims, strides, row_stride) = (&others[..], &dims[..], &strides[..], apart(job.mode));
+    let isa = Isa::best::<T>(job.rank);
+    in_parts(g, job.rank, dims.iter().product(), Split::RowsOrItems, |rows, items, sum| {
+        isa.run(Sums { job, t, others, dims, strides, row_stride, rows, items, sum });
+    });
+}
+
+/// Columns summed in registers.
+const LANES: usize = 16;
+
+/// Most of the other indices whose factor rows are multiplied beforehand.
+const BLOCK: usize = 64;
+
+/// Rows, and indices of the other kept modes, of one thread.
+struct Sums<'a, T> {
+    job: &'a Job<'a, T>,
+    t: &'a [T],
+    others: &'a [usize],
+    dims: &'a [usize],
+    strides: &'a [usize],
+    row_stride: usize,
+    rows: Range<usize>,
+    items: Range<usize>,
+    sum: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Sums<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { job, t, others, dims, strides, row_stride, rows, items, sum } = self;
+        let (rank, columns) = (job.rank, 0..job.rank);
         let mut index = [0; MAX_ORDER];
         let index = &mut index[..dims.len()];
         let mut rest = items.start;
-        for (i, &d) in index.iter_mut().zip(&dims).rev() {
+        for (i, &d) in index.iter_mut().zip(dims).rev() {
             (*i, rest) = (rest % d, rest / d);
         }
-        let mut product = vec![T::zero(); rank];
-        let mut terms = vec![T::zero(); rank];
-        for _ in items {
-            product.fill(<T as num_traits::One>::one());
-            let mut at = 0;
-            for ((&m, &i), &stride) in others.iter().zip(&*index).zip(&strides) {
-                product.iter_mut().zip(job.row(m, i, &columns)).for_each(|(p, &a)| *p *= a);
-                at += i * stride;
+        let mut products = vec![T::zero(); BLOCK.min(items.len()) * rank];
+        let mut places = [0; BLOCK];
+        for first in items.clone().step_by(BLOCK) {
+            let count = BLOCK.min(items.end - first);
+            for (product, place) in products.chunks_mut(rank).zip(&mut places).take(count) {
+                product.fill(<T as num_traits::One>::one());
+                *place = 0;
+                for ((&m, &i), &stride) in others.iter().zip(&*index).zip(strides) {
+                    product.iter_mut().zip(job.row(m, i, &columns)).for_each(|(p, &a)| *p *= a);
+                    *place += i * stride;
+                }
+                advance(index, dims, None);
+            }
+            let (products, places) = (&products[..count * rank], &places[..count]);
+            if row_stride == 1 {
+                // Rows are neighbours in T.
+                for (product, place) in products.chunks(rank).zip(places) {
+                    let t = &t[(place + rows.start) * rank..][..rows.len() * rank];
+                    for (sum, t) in sum.chunks_mut(rank).zip(t.chunks(rank)) {
+                        sum.iter_mut().zip(t).zip(product).for_each(|((sum, &t), &p)| *sum += t * p);
+                    }
+                }
+                continue;
             }
             for (i, sum) in rows.clone().zip(sum.chunks_mut(rank)) {
-                let row = &t[(at + i * row_stride) * rank..][..rank];
-                terms.iter_mut().zip(row).zip(&product).for_each(|((term, &t), &p)| *term = t * p);
-                add(sum, &terms);
+                for (lane, sum) in sum.chunks_mut(LANES).enumerate() {
+                    let mut total = [T::zero(); LANES];
+                    for (product, place) in products.chunks(rank).zip(places) {
+                        let t = &t[(place + i * row_stride) * rank + lane * LANES..][..sum.len()];
+                        let product = &product[lane * LANES..][..sum.len()];
+                        total.iter_mut().zip(t).zip(product).for_each(|((total, &t), &p)| *total += t * p);
+                    }
+                    add(sum, &total[..sum.len()]);
+                }
             }
-            advance(index, &dims, None);
         }
-    });
+    }
 }
