@@ -1,7 +1,7 @@
 //! A device chosen at run time: the CPU or a GPU.
 
 use crate::als::AlsSteps;
-use crate::plan::{DeviceCaps, MttkrpPlan};
+use crate::plan::{DeviceCaps, Footprint, MttkrpPlan};
 use crate::{Backend, Cpu, CpuFactors, Dtype, MttkrpTime, Real, Result, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Gpu, GpuFactors, GpuTensor};
@@ -33,7 +33,7 @@ pub enum DeviceTensor<'a, T: Real> {
     Cpu(CowArray<'a, T, IxDyn>),
     /// On a GPU.
     #[cfg(feature = "gpu")]
-    Gpu(GpuTensor<T>),
+    Gpu(GpuTensor<'a, T>),
 }
 
 /// Factors held by a [`Device`].
@@ -125,6 +125,18 @@ impl Backend for Device {
             Self::Cpu(d) => d.upload_tensor(x).map(DeviceTensor::Cpu),
             #[cfg(feature = "gpu")]
             Self::Gpu(d) => d.upload_tensor(x).map(DeviceTensor::Gpu),
+        }
+    }
+
+    fn place_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        need: Footprint,
+        x: ArrayView<'a, T, D>,
+    ) -> Result<Self::Tensor<'a, T>> {
+        match self {
+            Self::Cpu(d) => d.place_tensor(need, x).map(DeviceTensor::Cpu),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(d) => d.place_tensor(need, x).map(DeviceTensor::Gpu),
         }
     }
 

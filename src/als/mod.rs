@@ -22,7 +22,7 @@ pub(crate) use {normal_equations::overflow, steps::Product, steps::Updated};
 pub use normal_equations::NormalEquations;
 pub use steps::AlsSteps;
 
-use crate::plan::MttkrpPlan;
+use crate::plan::{Footprint, MttkrpPlan};
 use crate::{Backend, CpTensor, Dtype, Error, Real, Result, Shape};
 use checkpoint::{Saver, State};
 use init::Start;
@@ -161,7 +161,8 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let own_grams = || factors.iter().map(|f| keep_blocks(gram(f), rank)).collect();
     let mut grams: Vec<Array2<f64>> = timed(&mut seconds.gram, || resumed.unwrap_or_else(own_grams));
     let others = |grams: &[Array2<f64>], without| keep_blocks(hadamard(grams, all_columns, without), rank);
-    let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
+    let need = Footprint::cp_als(&plans, backend.caps())?;
+    let xd = timed(&mut seconds.transfer, || backend.place_tensor(need, x.view()))?;
     let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &xd, x.view(), factors))?;
     // Whether the first MTTKRP of a sweep is under way.
     let mut started = false;

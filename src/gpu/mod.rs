@@ -10,6 +10,7 @@ mod record;
 mod scope;
 mod shader;
 mod steps;
+mod stream;
 mod timing;
 mod tune;
 mod tuning_file;
@@ -22,7 +23,7 @@ pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
 use crate::error::one_line;
-use crate::plan::{DeviceCaps, MttkrpPlan, UpdatePlan};
+use crate::plan::{DeviceCaps, Footprint, MttkrpPlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::sync::Arc;
@@ -111,7 +112,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, None, None, &tuning_file::Source::Off)
+        adapter::from_parts(device, queue, None, [None; 2], &tuning_file::Source::Off)
     }
 
     /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory, and whether its matrix
@@ -126,7 +127,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu_with_adapter(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, Some(adapter), None, &tuning_file::Source::Off)
+        adapter::from_parts(device, queue, Some(adapter), [None; 2], &tuning_file::Source::Off)
     }
 
     /// Records an MTTKRP into an app's encoder: no submission, no wait. The result is in `out` once the app has
@@ -134,7 +135,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::PlanMismatch`], [`Error::DimsMismatch`] and [`Error::DtypeMismatch`] where the arguments do not belong
-    /// together, [`Error::OutOfDeviceMemory`], [`Error::Gpu`].
+    /// together, [`Error::LimitTooSmall`] for a tensor that streams, [`Error::OutOfDeviceMemory`], [`Error::Gpu`].
     ///
     /// ```
     /// use ndarray::{array, Array2};
@@ -160,11 +161,26 @@ impl Gpu {
         &self,
         encoder: &mut wgpu::CommandEncoder,
         plan: &MttkrpPlan,
-        x: &GpuTensor<T>,
+        x: &GpuTensor<'_, T>,
         u: &GpuFactors<T>,
         out: &GpuMatrix<T>,
     ) -> Result<()> {
         self.inner.record(encoder, plan, x, u, out, None)
+    }
+
+    /// The same device, of whose memory buffers made through this `Gpu` may take that many bytes (what it has, where that is
+    /// less). A tensor that does not fit beside what is needed with it streams from the host; see
+    /// [`Streaming`](crate::plan::Streaming). What was uploaded before belongs to the other `Gpu`.
+    ///
+    /// ```
+    /// use polyad::{Backend, Gpu};
+    /// # let Ok(gpu) = Gpu::new() else { return };
+    /// assert_eq!(gpu.with_memory_budget(1 << 20).caps().memory, Some(1 << 20));
+    /// ```
+    pub fn with_memory_budget(&self, bytes: u64) -> Self {
+        let memory = self.caps().memory.map_or(bytes, |memory| memory.min(bytes));
+        let caps = DeviceCaps { memory: Some(memory), ..self.caps().clone() };
+        Self::on(self.inner.device.clone(), self.inner.queue.clone(), caps, self.inner.warnings.clone())
     }
 
     /// The device and queue it works on.
@@ -204,7 +220,7 @@ impl Inner {
 }
 
 impl Backend for Gpu {
-    type Tensor<'a, T: Real> = GpuTensor<T>;
+    type Tensor<'a, T: Real> = GpuTensor<'a, T>;
     type Factors<T: Real> = GpuFactors<T>;
 
     fn name(&self) -> String {
@@ -215,8 +231,16 @@ impl Backend for Gpu {
         &self.inner.caps
     }
 
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<GpuTensor<T>> {
-        self.inner.upload_tensor(x)
+    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<GpuTensor<'a, T>> {
+        self.inner.upload_tensor(x, false)
+    }
+
+    fn place_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        need: Footprint,
+        x: ArrayView<'a, T, D>,
+    ) -> Result<GpuTensor<'a, T>> {
+        self.inner.upload_tensor(x, need.streaming.is_some())
     }
 
     fn upload_factors<T: Real>(
@@ -234,7 +258,7 @@ impl Backend for Gpu {
     fn mttkrp_into<T: Real>(
         &self,
         plan: &MttkrpPlan,
-        x: &GpuTensor<T>,
+        x: &GpuTensor<'_, T>,
         u: &GpuFactors<T>,
         mut g: ArrayViewMut2<'_, T>,
     ) -> Result<MttkrpTime> {
@@ -246,15 +270,15 @@ impl Backend for Gpu {
         let out = inner.output::<T>(plan)?;
         let stopwatch = timing::Stopwatch::new(inner, 1)?;
         let start = Instant::now();
-        let mut encoder = inner.encoder("mttkrp");
-        inner.record(&mut encoder, plan, x, u, &out, stopwatch.as_ref().map(|s| s.writes(0)))?;
-        if let Some(stopwatch) = &stopwatch {
-            stopwatch.resolve(&mut encoder);
-        }
-        scope::scoped(&inner.device, "an MTTKRP", || {
-            let submission = inner.queue.submit([encoder.finish()]);
-            inner.wait(Some(submission), "an MTTKRP")
+        let prepared = inner.prepare_mttkrp(inner.chosen(plan, x, u), x, u, &out)?;
+        let submission = inner.submit_mttkrp(&prepared, x, stopwatch.as_ref(), |encoder| {
+            if let Some(stopwatch) = &stopwatch {
+                stopwatch.resolve(encoder);
+            }
         })?;
+        // Parameters are gone when the result is read.
+        drop(prepared);
+        scope::scoped(&inner.device, "an MTTKRP", || inner.wait(Some(submission), "an MTTKRP"))?;
         let wall = start.elapsed();
         inner.read(&out, g.view_mut())?;
         let whole = start.elapsed();
@@ -270,7 +294,7 @@ impl Backend for Gpu {
     fn als_steps<'a, 'x: 'a, T: Real>(
         &'a self,
         plans: &'a [MttkrpPlan],
-        x: &'a GpuTensor<T>,
+        x: &'a GpuTensor<'x, T>,
         data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>> {

@@ -10,7 +10,7 @@ use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::ledger::Ticket;
 use super::range::Range;
-use super::record::Prepared;
+use super::record::{Prepared, whole};
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
 use crate::als::{AlsSteps, NormalEquations, Product, Seconds, Updated, overflow};
@@ -25,9 +25,9 @@ use wgpu::BufferUsages;
 
 const TIMES: u64 = UpdatePlan::TIMES;
 
-pub(super) struct GpuSteps<'a, T> {
+pub(super) struct GpuSteps<'a, 'x, T: Real> {
     inner: &'a Inner,
-    x: &'a GpuTensor<T>,
+    x: &'a GpuTensor<'x, T>,
     u: GpuFactors<T>,
     modes: Vec<Mode<'a, T>>,
     buffers: HashMap<Slot, wgpu::Buffer>,
@@ -88,9 +88,9 @@ fn prepare_update<T, G>(
     let params = update.dispatches().iter().map(|dispatch| dispatch.params).collect();
     inner.prepare("update", update.dispatches(), params, |slot| {
         Ok(match slot {
-            Slot::G(block) => g.buffers[block].clone(),
-            Slot::Factors(block) => u.buffers[block].clone(),
-            other => buffers[&other].clone(),
+            Slot::G(block) => whole(&g.buffers[block]),
+            Slot::Factors(block) => whole(&u.buffers[block]),
+            other => whole(&buffers[&other]),
         })
     })
 }
@@ -103,12 +103,12 @@ fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<Prepared>) -
     place.as_ref().ok_or_else(|| Error::Gpu { during: "preparing".into(), message: "nothing was made".into() })
 }
 
-impl<'a, T: Real> GpuSteps<'a, T> {
+impl<'a, 'x, T: Real> GpuSteps<'a, 'x, T> {
     pub fn new(
         inner: &'a Inner,
         plans: &'a [MttkrpPlan],
         updates: Vec<UpdatePlan>,
-        x: &'a GpuTensor<T>,
+        x: &'a GpuTensor<'x, T>,
         factors: &[Array2<T>],
     ) -> Result<Self> {
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
@@ -182,12 +182,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             }
             _ => keep(&mut entry.mttkrp[0], || inner.prepare_mttkrp(entry.plan, self.x, &self.u, &entry.g))?,
         };
-        scoped(&inner.device, "an MTTKRP", || {
-            let mut encoder = inner.encoder("mttkrp");
-            prepared.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
-            inner.queue.submit([encoder.finish()]);
-            Ok(())
-        })?;
+        inner.submit_mttkrp(prepared, self.x, self.stopwatch.as_ref(), |_| ())?;
         entry.kernels = kernels;
         self.started = Some((mode, kernels));
         Ok(())
@@ -221,7 +216,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     }
 }
 
-impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
+impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
     fn start(&mut self, mode: usize) -> Result<()> {
         // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
         self.submit_mttkrp(mode, self.modes[mode].kernels)
@@ -266,7 +261,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
                 (Kernels::Wide, Some(wide)) => &wide.update,
                 _ => &entry.update,
             };
-            update.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(1)));
+            update.encode(&mut encoder, None, self.stopwatch.as_ref().map(|s| s.writes(1)));
             let state = &self.buffers[&Slot::State];
             encoder.copy_buffer_to_buffer(state, mode as u64 * bytes, &self.staging, 0, bytes);
             if let Some(stopwatch) = &self.stopwatch {

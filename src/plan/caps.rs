@@ -56,10 +56,12 @@ pub struct DeviceCaps {
     pub name: String,
     /// What sort of device it is.
     pub kind: DeviceKind,
-    /// Device memory in bytes, where it is known.
+    /// Bytes of device memory that may be used, where it is known. What does not fit streams ([`Streaming`](super::Streaming)).
     pub memory: Option<u64>,
     /// Largest storage-buffer binding, in bytes. Larger data are cut into slabs.
     pub max_binding_bytes: u64,
+    /// Largest slab of the tensor, in bytes, below what the other limits allow.
+    pub max_slab_bytes: u64,
     /// Largest buffer, in bytes.
     pub max_buffer_bytes: u64,
     /// Storage buffers one kernel may bind.
@@ -104,6 +106,7 @@ impl DeviceCaps {
             kind: DeviceKind::Cpu,
             memory: None,
             max_binding_bytes: u64::MAX,
+            max_slab_bytes: u64::MAX,
             max_buffer_bytes: u64::MAX,
             max_storage_buffers: u32::MAX,
             max_workgroup_invocations: 1,
@@ -134,6 +137,7 @@ impl DeviceCaps {
             kind: DeviceKind::Other,
             memory: None,
             max_binding_bytes: 128 << 20,
+            max_slab_bytes: u64::MAX,
             max_buffer_bytes: 256 << 20,
             max_storage_buffers: 8,
             max_workgroup_invocations: 256,

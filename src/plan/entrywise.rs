@@ -141,6 +141,7 @@ pub(super) fn dispatches(
                 params: Params::Entry(params),
                 slots: vec![Slot::X(index), Slot::Factors(block), Slot::G(block)],
                 grid: [x, y, z],
+                slab: index,
             });
         }
     }

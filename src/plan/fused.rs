@@ -379,6 +379,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     params: Params::Fused(params),
                     slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), out],
                     grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                    slab: index,
                 });
                 if adds {
                     continue;
@@ -404,6 +405,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     params: Params::Reduce(reduce),
                     slots: vec![Slot::Partial, Slot::Factors(block), Slot::G(block)],
                     grid: [x, y, 1],
+                    slab: index,
                 });
             }
         }

@@ -133,6 +133,8 @@ pub struct Dispatch {
     pub slots: Vec<Slot>,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
+    /// The slab that it works on, or that it makes something for; dispatches come in the order of slabs.
+    pub slab: usize,
 }
 
 /// Eight numbers, one per mode, as WGSL's uniform address space wants them: `array<vec4<u32>, 2>`.

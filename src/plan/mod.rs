@@ -12,6 +12,7 @@ mod kernel;
 mod memory;
 mod model;
 mod options;
+mod streaming;
 mod tile_width;
 mod tuning;
 mod update;
@@ -30,6 +31,7 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 pub(crate) use memory::{buffer_bytes, factor_rows, weights_row};
 pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
 pub use options::{Method, PlanOptions, Precision, Reduction};
+pub use streaming::{Streaming, slab_limit};
 #[cfg(feature = "gpu")]
 pub(crate) use tuning::{DEFAULT_GROUPS, candidates, subgroup_size};
 pub use tuning::{Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning};
@@ -74,6 +76,8 @@ pub struct MttkrpPlan {
     tuning: Option<String>,
     /// How FUSED walks X on a CPU.
     walk: Option<Walk>,
+    /// Set where one MTTKRP with all of the tensor exceeds the device's memory.
+    streaming: Option<Streaming>,
 }
 
 /// What the parts of the planner share.
@@ -139,14 +143,14 @@ impl MttkrpPlan {
         }
         let limit = buffer_limit(caps, dtype);
         let on_gpu = caps.kind != DeviceKind::Cpu;
-        let slabs = if on_gpu { slabs(&shape, dtype, limit)? } else { Vec::new() };
+        let slabs = if on_gpu { slabs(&shape, dtype, slab_limit(caps, dtype))? } else { Vec::new() };
         let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
         let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
         let (mut fallback, mut tuning, mut scratch_bound) = (None, None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
-        let (dispatches, scratch, chain) = match (on_gpu, method) {
+        let (mut dispatches, scratch, chain) = match (on_gpu, method) {
             (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
             (true, Method::Gemm) => {
                 let (dispatches, scratch) = gemm::dispatches(&problem, caps, &slabs, limit)?;
@@ -176,11 +180,13 @@ impl MttkrpPlan {
                 entrywise::chain(&problem, method, blocks, slabs.len()),
             ),
         };
+        // All blocks of columns of a slab together, so that it need be there but once.
+        dispatches.sort_by_key(|dispatch| dispatch.slab);
         let fused_on_cpu = !on_gpu && method == Method::Fused && shape.order() > 1;
         let walk = fused_on_cpu.then(|| Walk::new(&shape, mode, rank, dtype));
         let columns = std::mem::take(&mut problem.columns);
         let (tile, column_block) = (blocks.tile, blocks.columns);
-        Ok(Self {
+        let mut plan = Self {
             mode,
             rank,
             dtype,
@@ -199,8 +205,11 @@ impl MttkrpPlan {
             fallback,
             tuning,
             walk,
+            streaming: None,
             shape,
-        })
+        };
+        plan.streaming = Footprint::mttkrp(&plan, caps)?.streaming;
+        Ok(plan)
     }
 
     /// The same MTTKRP of f32 data by FUSED with sums and result in f64.
@@ -386,6 +395,13 @@ impl MttkrpPlan {
         self.tuning.as_deref()
     }
 
+    /// How the tensor passes through the device where one MTTKRP with all of it there would not fit the device's memory; `None`
+    /// where it fits, where memory is not known, and on a CPU. See [`Streaming`] for an example. CP-ALS needs more than one
+    /// MTTKRP: [`Footprint::cp_als`] tells of it.
+    pub fn streaming(&self) -> Option<Streaming> {
+        self.streaming
+    }
+
     /// How FUSED walks X on a CPU; `None` for anything else.
     pub(crate) fn walk(&self) -> Option<&Walk> {
         self.walk.as_ref()
@@ -486,6 +502,9 @@ impl fmt::Display for MttkrpPlan {
             let bound = self.scratch_bound.map_or(String::new(), |bound| format!(", for this shape at most {bound}"));
             writeln!(f, "scratch {} bytes{bound}", self.total_scratch_bytes())?;
             writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
+        }
+        if let Some(s) = &self.streaming {
+            writeln!(f, "streams {} slabs of at most {} bytes, {} bytes in all", s.slabs, s.slab_bytes, s.pass_bytes)?;
         }
         self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))
     }
