@@ -210,9 +210,10 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             break stop;
         }
         let number = trace.sweeps() + 1;
+        let in_sweep = |error: Error| error.in_sweep(number);
         let mut v = Array2::zeros((0, 0));
         if !std::mem::take(&mut started) {
-            steps.start(first)?;
+            steps.start(first).map_err(in_sweep)?;
         }
         for (at, &n) in free.iter().enumerate() {
             v = timed(&mut seconds.gram, || others(&grams, Some(n)));
@@ -223,7 +224,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                 if T::DTYPE == Dtype::F32 { timed(&mut seconds.solve, || normal.condition(&ridged)) } else { 1.0 };
             let mut wide = false;
             if condition * eps > COARSE {
-                wide = steps.can_widen(n)?;
+                wide = steps.can_widen(n).map_err(in_sweep)?;
                 if wide {
                     normal = timed(&mut seconds.solve, || NormalEquations::blocks(&ridged, rank, WIDE_EPS, n))?;
                 }
@@ -245,21 +246,24 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
                 ));
             }
             let done = match &mut nonneg[n] {
-                Some(factor) => Some(nonneg::update(&mut *steps, n, &ridged, &weights, factor, rank, wide)?),
+                Some(factor) => {
+                    let done = nonneg::update(&mut *steps, n, &ridged, &weights, factor, rank, wide);
+                    Some(done.map_err(in_sweep)?)
+                }
                 None => {
-                    steps.update(n, &normal, wide)?;
+                    steps.update(n, &normal, wide).map_err(in_sweep)?;
                     None
                 }
             };
             // The next MTTKRP right behind it, so that the device has work while the host looks at the result. At the end
             // of a sweep that may be one too many.
             if let Some(&next) = free.get(at + 1) {
-                steps.start(next)?;
+                steps.start(next).map_err(in_sweep)?;
             } else if number < options.max_sweeps && first_mttkrp < WORTH_STARTING {
-                steps.start(first)?;
+                steps.start(first).map_err(in_sweep)?;
                 started = true;
             }
-            let updated = done.map_or_else(|| steps.finish(), Ok)?;
+            let updated = done.map_or_else(|| steps.finish(), Ok).map_err(in_sweep)?;
             seconds.add(&updated.seconds);
             if n == first {
                 first_mttkrp = updated.seconds.mttkrp;

@@ -4,6 +4,7 @@ mod adapter;
 mod buffers;
 mod heap;
 mod ledger;
+mod pace;
 mod pipelines;
 mod range;
 mod record;
@@ -56,6 +57,8 @@ struct Inner {
     caps: DeviceCaps,
     pipelines: pipelines::Pipelines,
     scratch: buffers::Scratch,
+    /// How fast kernels are.
+    pace: pace::Pace,
     /// Device memory in use.
     ledger: Arc<ledger::Ledger>,
     /// What the user should know.
@@ -143,7 +146,8 @@ impl Gpu {
     /// # fn main() -> polyad::Result<()> {
     /// # let Ok(gpu) = Gpu::new() else { return Ok(()) };
     /// # fn with(gpu: &Gpu, device: &wgpu::Device, queue: &wgpu::Queue) -> polyad::Result<()> {
-    /// let x = gpu.upload_tensor(array![[1f32, 2.0], [3.0, 4.0]].view())?;
+    /// let x = array![[1f32, 2.0], [3.0, 4.0]];
+    /// let x = gpu.upload_tensor(x.view())?;
     /// let u = gpu.upload_factors(None, &[Array2::ones((2, 3)).view(), Array2::ones((2, 3)).view()])?;
     /// let plan = MttkrpPlan::new(&[2, 2], 0, 3, &PlanOptions::default(), gpu.caps())?;
     /// let out = gpu.output(&plan)?;
@@ -183,6 +187,24 @@ impl Gpu {
         Self::on(self.inner.device.clone(), self.inner.queue.clone(), caps, self.inner.warnings.clone())
     }
 
+    /// The same device, with dispatches of at most about this long (100 ms by default). Longer ones are done in parts, which
+    /// changes no bit of a result. How long a kernel takes is measured when an MTTKRP or CP-ALS first needs it; what is
+    /// recorded before that, by [`record_mttkrp`](Self::record_mttkrp), is not divided. What was uploaded before belongs to
+    /// the other `Gpu`.
+    ///
+    /// ```
+    /// use polyad::{Backend, Gpu};
+    /// use std::time::Duration;
+    /// # let Ok(gpu) = Gpu::new() else { return };
+    /// assert_eq!(gpu.caps().dispatch_target, Duration::from_millis(100));
+    /// let gpu = gpu.with_dispatch_target(Duration::from_millis(10));
+    /// assert_eq!(gpu.caps().dispatch_target, Duration::from_millis(10));
+    /// ```
+    pub fn with_dispatch_target(&self, target: Duration) -> Self {
+        let caps = DeviceCaps { dispatch_target: target, ..self.caps().clone() };
+        Self::on(self.inner.device.clone(), self.inner.queue.clone(), caps, self.inner.warnings.clone())
+    }
+
     /// The device and queue it works on.
     ///
     /// ```no_run
@@ -198,8 +220,8 @@ impl Gpu {
     fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps, warnings: Vec<String>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (pipelines, scratch, ledger) = Default::default();
-        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, ledger, warnings }) }
+        let (pipelines, scratch, pace, ledger) = Default::default();
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, pace, ledger, warnings }) }
     }
 }
 
@@ -269,6 +291,7 @@ impl Backend for Gpu {
         }
         let out = inner.output::<T>(plan)?;
         let stopwatch = timing::Stopwatch::new(inner, 1)?;
+        inner.pace_mttkrp(inner.chosen(plan, x, u), x, u, &out)?;
         let start = Instant::now();
         let prepared = inner.prepare_mttkrp(inner.chosen(plan, x, u), x, u, &out)?;
         let submission = inner.submit_mttkrp(&prepared, x, stopwatch.as_ref(), |encoder| {

@@ -104,6 +104,39 @@ impl Inner {
         }
     }
 
+    /// Measures what may take long of a plan. Whatever is in the operands' buffers, a kernel's time is the same; the result is
+    /// overwritten.
+    pub(super) fn pace_mttkrp<T: Real, G: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<'_, T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<G>,
+    ) -> Result<()> {
+        self.check(plan, x, u, g)?;
+        self.measure_pace(plan.dispatches(), |dispatch| {
+            let params = vec![dispatch.params];
+            self.prepare("pace", &[dispatch], params, |slot| self.bound(plan, x, u, g, slot))
+        })
+    }
+
+    /// The buffer of a slot and how much of it is bound.
+    fn bound<T: Real, G: Real>(
+        &self,
+        plan: &MttkrpPlan,
+        x: &GpuTensor<'_, T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<G>,
+        slot: Slot,
+    ) -> Result<(wgpu::Buffer, u64)> {
+        match slot {
+            Slot::X(slab) => Ok(x.buffer(slab)),
+            Slot::Factors(block) => Ok(whole(&u.buffers[block])),
+            Slot::G(block) => Ok(whole(&g.buffers[block])),
+            scratch => self.scratch.get(self, scratch, plan.scratch_bytes(scratch)).map(|buffer| whole(&buffer)),
+        }
+    }
+
     /// A plan as it is, whatever the numbers' range.
     pub(super) fn prepare_mttkrp<T: Real, G: Real>(
         &self,
@@ -122,12 +155,8 @@ impl Inner {
             }
             other => other,
         });
-        let mut prepared = self.prepare("mttkrp", plan.dispatches(), params.collect(), |slot| match slot {
-            Slot::X(slab) => Ok(x.buffer(slab)),
-            Slot::Factors(block) => Ok(whole(&u.buffers[block])),
-            Slot::G(block) => Ok(whole(&g.buffers[block])),
-            scratch => self.scratch.get(self, scratch, plan.scratch_bytes(scratch)).map(|buffer| whole(&buffer)),
-        })?;
+        let mut prepared =
+            self.prepare("mttkrp", plan.dispatches(), params.collect(), |slot| self.bound(plan, x, u, g, slot))?;
         // FUSED with partial results writes every entry itself.
         if plan.method() != Method::Fused || plan.dispatches().iter().any(|d| d.spec.atomic.is_some()) {
             prepared.cleared = g.buffers.clone();
@@ -144,22 +173,29 @@ impl Inner {
         buffer: impl Fn(Slot) -> Result<(wgpu::Buffer, u64)>,
     ) -> Result<Prepared> {
         let stride = parameter_stride(params.iter().map(|p| p.bytes().len()), &self.caps);
-        let mut bytes = vec![0u8; stride * params.len().max(1)];
-        for (slot, params) in bytes.chunks_mut(stride).zip(&params) {
+        let parts: Vec<_> = dispatches
+            .iter()
+            .zip(params)
+            .flat_map(|(dispatch, params)| {
+                self.parts(dispatch, params).into_iter().map(move |(params, grid)| (dispatch, params, grid))
+            })
+            .collect();
+        let mut bytes = vec![0u8; stride * parts.len().max(1)];
+        for (slot, (_, params, _)) in bytes.chunks_mut(stride).zip(&parts) {
             let params = params.bytes();
             slot[..params.len()].copy_from_slice(params);
         }
         let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
         let (uniform, memory) = create_buffer(self, "params", bytes.len() as u64, usage)?;
         let label = format!("polyad.{name}");
-        let mut steps = Vec::with_capacity(dispatches.len());
+        let mut steps = Vec::with_capacity(parts.len());
         let mut groups: HashMap<(&KernelSpec, &[Slot]), wgpu::BindGroup> = HashMap::new();
         // Each is asked for once: another thread may put a larger scratch buffer in the place of one between two requests,
         // and what one dispatch writes would not be what the next one reads.
         let mut buffers: HashMap<Slot, (wgpu::Buffer, u64)> = HashMap::new();
         scoped(&self.device, &format!("preparing {name}"), || {
             self.queue.write_buffer(&uniform, 0, &bytes);
-            for (index, (dispatch, params)) in dispatches.iter().zip(&params).enumerate() {
+            for (index, &(dispatch, ref params, grid)) in parts.iter().enumerate() {
                 let size = params.bytes().len() as u64;
                 let kernel = self.pipelines.get(&self.device, &dispatch.spec, dispatch.slots.len(), size)?;
                 let key = (&dispatch.spec, &dispatch.slots[..]);
@@ -190,7 +226,7 @@ impl Inner {
                     vacant.insert(self.device.create_bind_group(&descriptor));
                 }
                 let (group, offset) = (groups[&key].clone(), (index * stride) as u32);
-                steps.push(Step { kernel, group, offset, grid: dispatch.grid, slab: dispatch.slab });
+                steps.push(Step { kernel, group, offset, grid, slab: dispatch.slab });
             }
             Ok(())
         })?;
@@ -239,6 +275,12 @@ pub(super) fn whole(buffer: &wgpu::Buffer) -> (wgpu::Buffer, u64) {
 }
 
 impl Prepared {
+    /// Dispatches.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// One compute pass, of all slabs or of one, before the first of which what has to be cleared is. To be called inside
     /// error scopes.
     pub fn encode(

@@ -170,9 +170,24 @@ impl<'a, 'x, T: Real> GpuSteps<'a, 'x, T> {
         })
     }
 
+    /// Before the first MTTKRP of a mode: measures what may take long.
+    fn pace(&self, mode: usize, kernels: Kernels) -> Result<()> {
+        let entry = &self.modes[mode];
+        match kernels {
+            Kernels::Own if entry.mttkrp[0].is_none() => self.inner.pace_mttkrp(entry.plan, self.x, &self.u, &entry.g),
+            Kernels::Fallback if entry.mttkrp[1].is_none() => {
+                let plan = entry.plan.fallback().unwrap_or(entry.plan);
+                self.inner.pace_mttkrp(plan, self.x, &self.u, &entry.g)
+            }
+            // Prepared already, the sums in f64 among them.
+            _ => Ok(()),
+        }
+    }
+
     /// Puts an MTTKRP on the queue.
     fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
+        self.pace(mode, kernels)?;
         let entry = &mut self.modes[mode];
         let prepared = match (kernels, &entry.wide) {
             (Kernels::Wide, Some(wide)) => &wide.mttkrp,
@@ -232,6 +247,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
             let both = plan.and_then(|plan| Ok((UpdatePlan::new(&plan, &inner.caps)?, plan)));
             let Ok((update, plan)) = both else { return Ok(false) };
             let g = inner.output::<f64>(&plan)?;
+            inner.pace_mttkrp(&plan, self.x, &self.u, &g)?;
             let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
             let update = prepare_update(inner, &update, &g, &self.u, &self.buffers)?;
             self.modes[mode].wide = Some(Wide { g, mttkrp, update });

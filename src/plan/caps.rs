@@ -1,6 +1,10 @@
 //! What a plan knows of a device: limits and features as plain numbers.
 
 use super::Tuning;
+use std::time::Duration;
+
+/// Far below the seconds after which a watchdog resets a GPU, and short enough for a display on the same one.
+const DISPATCH_TARGET: Duration = Duration::from_millis(100);
 
 /// What sort of device it is.
 ///
@@ -90,6 +94,8 @@ pub struct DeviceCaps {
     pub timestamps: bool,
     /// CPU threads that share the work (1 on a GPU).
     pub threads: usize,
+    /// The longest that one dispatch is meant to take on a GPU; longer ones are done in parts.
+    pub dispatch_target: Duration,
     /// Tiles measured on this machine, which plans prefer to the built-in ones.
     pub tuning: Option<Tuning>,
 }
@@ -121,6 +127,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: threads.max(1),
+            dispatch_target: DISPATCH_TARGET,
             tuning: None,
         }
     }
@@ -152,6 +159,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: 1,
+            dispatch_target: DISPATCH_TARGET,
             tuning: None,
         }
     }

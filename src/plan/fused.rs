@@ -369,7 +369,8 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     turn_stride: ((view.rows - 1) * view.right) as u32,
                     g_row0: slab.offsets[problem.mode] as u32,
                     weights_row: problem.weights_row(),
-                    pad: [0; 2],
+                    group0: 0,
+                    pad: 0,
                     dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                     row0: per_mode(others().map(|m| all_row0[m])),
                 };

@@ -114,7 +114,8 @@ pub(super) fn dispatches(
                         c_row0,
                         accumulate: u32::from(sides.outer.is_none()),
                         grid_x: x,
-                        pad: [0; 3],
+                        group0: 0,
+                        pad: [0; 2],
                     };
                     all.push(Dispatch {
                         spec: gemm_spec.clone(),
