@@ -13,7 +13,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MttkrpTime {
-    /// From the first kernel's submission to the last one's end.
+    /// From the first kernel's submission to the last one's end. Of a tensor that streams, most of it may be the bus.
     pub compute: Duration,
     /// Reading the result back (zero on the CPU).
     pub transfer: Duration,
@@ -54,7 +54,7 @@ pub trait Backend {
     /// [`upload_tensor`](Self::upload_tensor).
     ///
     /// # Errors
-    /// As for [`upload_tensor`](Self::upload_tensor).
+    /// As for [`upload_tensor`](Self::upload_tensor), and on a GPU where so much is more than its memory.
     fn place_tensor<'a, T: Real, D: Dimension>(
         &self,
         need: Footprint,

@@ -11,16 +11,21 @@ const { create, globals } = await import(pathToFileURL(entry));
 Object.assign(globalThis, globals);
 const given = JSON.parse(readFileSync(join(folder, 'given.json')));
 
-const adapter = await create([]).requestAdapter();
+// Kept: what is collected while Dawn works ends the process.
+const gpu = create([]);
+const adapter = await gpu.requestAdapter();
 if (!adapter) throw new Error('Dawn has no adapter');
 const device = await adapter.requestDevice();
 console.log(`Dawn on ${adapter.info.description || adapter.info.device}`);
+const kept = [];
 let failures = 0;
 const fail = (text) => { failures++; console.log(`FAILED ${text}`); };
 
 for (const { name, wgsl } of given.kernels) {
   device.pushErrorScope('validation');
-  const info = await device.createShaderModule({ code: wgsl }).getCompilationInfo();
+  const module = device.createShaderModule({ code: wgsl });
+  kept.push(module);
+  const info = await module.getCompilationInfo();
   const error = await device.popErrorScope();
   const wrong = info.messages.filter((m) => m.type === 'error');
   if (error || wrong.length) fail(`${name}: ${wrong.map((m) => `${m.lineNum}: ${m.message}`).join('; ') || error.message}`);

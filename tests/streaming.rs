@@ -269,6 +269,19 @@ fn what_cannot_stream_says_so() {
         400 << 10
     );
     assert_eq!(error.to_string(), expected);
+    // Room for slabs, but not for what a rank of 2000 needs.
+    let large = Problem::<f32>::new(&[60, 44, 52], 2000);
+    let plan = large.plan(&small, 0, Method::Slice).unwrap();
+    let need = Footprint::mttkrp(&plan, small.caps()).unwrap();
+    let error = small.place_tensor(need, large.x.view()).unwrap_err().to_string();
+    let expected = format!(
+        "device memory is {} on this device, the tensor with what is needed beside it needs {}",
+        400 << 10,
+        need.peak()
+    );
+    assert_eq!(error, expected);
+    let error = cp_als(&small, large.x.view(), &CpAlsOptions::new(2000).max_sweeps(1)).unwrap_err().to_string();
+    assert!(error.starts_with("device memory is 409600 on this device"), "{error}");
     // A card so small that no slab has room.
     let error = gpu.with_memory_budget(32).upload_tensor(problem.x.view()).unwrap_err();
     assert!(matches!(error, Error::LimitTooSmall { .. }), "{error}");

@@ -262,6 +262,11 @@ impl Backend for Gpu {
         need: Footprint,
         x: ArrayView<'a, T, D>,
     ) -> Result<GpuTensor<'a, T>> {
+        let needed = need.peak();
+        if let Some(available) = self.caps().memory.filter(|&memory| needed > memory) {
+            let what = "the tensor with what is needed beside it".into();
+            return Err(Error::LimitTooSmall { limit: "device memory", what, needed, available });
+        }
         self.inner.upload_tensor(x, need.streaming.is_some())
     }
 

@@ -187,7 +187,8 @@ fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result
         machine: None,
     };
     let forecast = question.answer()?;
-    if let Some(streams) = forecast.streams() {
+    let refusal = question.refusal(&forecast);
+    if let Some(streams) = forecast.streams().filter(|_| refusal.is_none() && !args.explain) {
         out.line(format_args!("streams  {streams}"));
     }
     if args.explain {
@@ -195,7 +196,7 @@ fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result
         forecast.print(out);
         out.line("");
     }
-    match question.refusal(&forecast) {
+    match refusal {
         Some(reason) => Err(Failure::Failed(reason)),
         None => Ok(()),
     }
