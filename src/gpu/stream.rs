@@ -13,7 +13,6 @@ use super::timing::Stopwatch;
 use crate::error::one_line;
 use crate::plan::{Slab, Streaming};
 use crate::{Error, Real, Result};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
@@ -163,11 +162,35 @@ impl Piece {
     }
 }
 
-/// Copies into mapped memory by several threads: one alone fills a bus only to a part.
+/// Copies into mapped memory by several threads: one alone fills a bus only to a part. They are not rayon's: one of those that
+/// waits may begin another task, which may want the stream that this one holds.
 fn copy(to: wgpu::WriteOnly<'_, [u8]>, from: &[u8]) {
     let (shares, mut end) = to.into_chunks::<SHARE>();
     let (whole, rest) = from.split_at(shares.len() * SHARE);
-    let shares: Vec<_> = shares.into_iter().zip(whole.chunks(SHARE)).collect();
-    shares.into_par_iter().for_each(|(to, from)| wgpu::WriteOnly::<[u8]>::from(to).copy_from_slice(from));
-    end.copy_from_slice(rest);
+    let mut shares: Vec<_> = shares.into_iter().zip(whole.chunks(SHARE)).collect();
+    let each = shares.len().div_ceil(rayon::current_num_threads().max(1));
+    std::thread::scope(|scope| {
+        while !shares.is_empty() {
+            let mine = shares.split_off(shares.len().saturating_sub(each));
+            scope.spawn(|| {
+                mine.into_iter().for_each(|(to, from)| wgpu::WriteOnly::<[u8]>::from(to).copy_from_slice(from))
+            });
+        }
+        end.copy_from_slice(rest);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_whole() {
+        for length in [0, 1, SHARE - 1, SHARE, 5 * SHARE + 77] {
+            let from: Vec<u8> = (0..length).map(|at| (at * 31 % 251) as u8).collect();
+            let mut to = vec![0; length];
+            copy(wgpu::WriteOnly::from_mut(&mut to[..]), &from);
+            assert!(to == from, "{length} bytes");
+        }
+    }
 }

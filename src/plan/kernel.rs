@@ -430,6 +430,7 @@ pub enum Params {
 
 impl Params {
     /// The same for a part of the grid: from that workgroup on, in a grid of that width.
+    #[cfg(feature = "gpu")]
     pub(crate) fn part(mut self, group0: u32, width: u32) -> Self {
         match &mut self {
             Self::Entry(p) => (p.group0, p.grid_x) = (group0, width),
@@ -441,6 +442,7 @@ impl Params {
     }
 
     /// Multiplications and additions of the kernels that can be done in parts; 0 for the others, which are short.
+    #[cfg(feature = "gpu")]
     pub(crate) fn work(&self) -> f64 {
         let product = |numbers: &[u32]| numbers.iter().map(|&n| f64::from(n)).product::<f64>();
         match self {
