@@ -133,7 +133,8 @@ pub struct Dispatch {
     pub slots: Vec<Slot>,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
-    /// The slab that it works on, or that it makes something for; dispatches come in the order of slabs.
+    /// The slab that it works on, or that it makes something for. Those of one slab do not need those of a later one, so that
+    /// slabs may come one after the other, whatever the order of dispatches.
     pub slab: usize,
 }
 

@@ -150,7 +150,7 @@ impl MttkrpPlan {
         let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
         let (mut fallback, mut tuning, mut scratch_bound) = (None, None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
-        let (mut dispatches, scratch, chain) = match (on_gpu, method) {
+        let (dispatches, scratch, chain) = match (on_gpu, method) {
             (false, _) => (Vec::new(), [0; 3], (shape.len() / shape.rows(mode)) as u64),
             (true, Method::Gemm) => {
                 let (dispatches, scratch) = gemm::dispatches(&problem, caps, &slabs, limit)?;
@@ -180,8 +180,6 @@ impl MttkrpPlan {
                 entrywise::chain(&problem, method, blocks, slabs.len()),
             ),
         };
-        // All blocks of columns of a slab together, so that it need be there but once.
-        dispatches.sort_by_key(|dispatch| dispatch.slab);
         let fused_on_cpu = !on_gpu && method == Method::Fused && shape.order() > 1;
         let walk = fused_on_cpu.then(|| Walk::new(&shape, mode, rank, dtype));
         let columns = std::mem::take(&mut problem.columns);
