@@ -7,7 +7,7 @@
 //! Twin       -
 //! Reference  -
 // Column tiles are neighbours: they read the same X at about the same time.
-let id = wg.y * p.grid_x + wg.x;
+let id = p.group0 + wg.y * p.grid_x + wg.x;
 let n_tiles = p.partial_stride4 * 4u / BN;
 if id >= n_tiles * p.m_tiles * p.pieces {
     return;

@@ -35,8 +35,8 @@ struct FusedParams {
     turn_stride: u32,
     g_row0: u32,
     weights_row: u32,
+    group0: u32,
     pad0: u32,
-    pad1: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
 }

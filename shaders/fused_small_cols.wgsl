@@ -25,7 +25,7 @@ var<workgroup> sums: array<Vec, WG>; // (LK, LX)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let id = wg.y * p.grid_x + wg.x;
+    let id = p.group0 + wg.y * p.grid_x + wg.x;
     if id >= p.m_tiles * p.pieces {
         return;
     }

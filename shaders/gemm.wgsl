@@ -24,9 +24,9 @@ struct GemmParams {
     c_row0: u32,
     accumulate: u32,
     grid_x: u32,
+    group0: u32,
     pad0: u32,
     pad1: u32,
-    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: GemmParams;
@@ -39,7 +39,7 @@ var<workgroup> bs: array<Real, BK * BN>; // (BK, BN)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let m0 = (wg.y * p.grid_x + wg.x) * BM;
+    let m0 = (p.group0 + wg.y * p.grid_x + wg.x) * BM;
     let n0 = wg.z * BN;
     if m0 >= p.m {
         return;

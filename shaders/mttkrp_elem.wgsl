@@ -20,7 +20,7 @@ struct EntryParams {
     count: u32,
     grid_x: u32,
     stride: u32,
-    pad: u32,
+    group0: u32,
     dims: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
@@ -33,7 +33,7 @@ struct EntryParams {
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let entry = (wg.y * p.grid_x + wg.x) * (WG / F) + li / F;
+    let entry = (p.group0 + wg.y * p.grid_x + wg.x) * (WG / F) + li / F;
     let r = wg.z * F + li % F;
     if entry >= p.count || r >= p.rank {
         return;

@@ -23,7 +23,7 @@ struct EntryParams {
     count: u32,
     grid_x: u32,
     stride: u32,
-    pad: u32,
+    group0: u32,
     dims: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
@@ -44,7 +44,7 @@ fn mode_of(slot: u32) -> u32 {
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let tile = wg.y * p.grid_x + wg.x;
+    let tile = p.group0 + wg.y * p.grid_x + wg.x;
     if tile >= p.count {
         return;
     }

@@ -1,7 +1,7 @@
 //! What CP-ALS asks of a device. Static dispatch; the GPU and the CPU implement it.
 
 use crate::als::{AlsSteps, HostSteps};
-use crate::plan::{DeviceCaps, MttkrpPlan, PlanOptions, TreePlan};
+use crate::plan::{DeviceCaps, Footprint, MttkrpPlan, PlanOptions, TreePlan};
 use crate::{Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MttkrpTime {
-    /// From the first kernel's submission to the last one's end.
+    /// From the first kernel's submission to the last one's end. Of a tensor that streams, most of it may be the bus.
     pub compute: Duration,
     /// Reading the result back (zero on the CPU).
     pub transfer: Duration,
@@ -48,6 +48,21 @@ pub trait Backend {
     /// # Errors
     /// What [`Shape::new`](crate::Shape::new) says of the dims, a dtype the device lacks, or no memory for it.
     fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<Self::Tensor<'a, T>>;
+
+    /// The same for work that needs this much memory, the tensor included: where that is more than the device has, a GPU keeps
+    /// the tensor on the host and streams it, if that helps ([`Footprint::streaming`] says so). By default
+    /// [`upload_tensor`](Self::upload_tensor).
+    ///
+    /// # Errors
+    /// As for [`upload_tensor`](Self::upload_tensor), and on a GPU where so much is more than its memory.
+    fn place_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        need: Footprint,
+        x: ArrayView<'a, T, D>,
+    ) -> Result<Self::Tensor<'a, T>> {
+        let _ = need;
+        self.upload_tensor(x)
+    }
 
     /// Puts factors (`I_n x R` each) and weights (length R; ones where `None`) on the device.
     ///
@@ -109,7 +124,7 @@ pub trait Backend {
         let sizes: Vec<_> = factors.iter().map(|f| f.dim()).collect();
         let rank = shape.check_factors(&sizes, None)?;
         let plan = MttkrpPlan::new(&shape, mode, rank, &PlanOptions::default().dtype(T::DTYPE), self.caps())?;
-        let xd = self.upload_tensor(x)?;
+        let xd = self.place_tensor(Footprint::mttkrp(&plan, self.caps())?, x)?;
         let u = self.upload_factors(None, factors)?;
         let mut g = Array2::zeros((shape.rows(mode), rank));
         self.mttkrp_into(&plan, &xd, &u, g.view_mut())?;

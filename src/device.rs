@@ -1,11 +1,12 @@
 //! A device chosen at run time: the CPU or a GPU.
 
-use crate::als::AlsSteps;
-use crate::plan::{DeviceCaps, MttkrpPlan, TreePlan};
+use crate::als::{AlsSteps, CpAlsOptions, CpAlsResult, Sweep, cp_als_with};
+use crate::plan::{DeviceCaps, DeviceKind, Footprint, MttkrpPlan, TreePlan};
 use crate::{Backend, Cpu, CpuFactors, Dtype, MttkrpTime, Real, Result, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Gpu, GpuFactors, GpuTensor};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, CowArray, Dimension, IxDyn};
+use std::ops::ControlFlow;
 
 /// The CPU or a GPU behind one type, for programs that choose at run time.
 ///
@@ -33,7 +34,7 @@ pub enum DeviceTensor<'a, T: Real> {
     Cpu(CowArray<'a, T, IxDyn>),
     /// On a GPU.
     #[cfg(feature = "gpu")]
-    Gpu(GpuTensor<T>),
+    Gpu(GpuTensor<'a, T>),
 }
 
 /// Factors held by a [`Device`].
@@ -68,6 +69,44 @@ impl Device {
     }
 }
 
+impl Device {
+    /// CP-ALS as by [`cp_als_with`], which goes on on the CPU where a GPU fails: from the checkpoint, if the options have one
+    /// and it was written, else from the start. A warning in the result says so. Without this call a failure is an error.
+    ///
+    /// # Errors
+    /// As [`cp_als_with`], but for failures of a GPU.
+    ///
+    /// ```
+    /// use polyad::{CpAlsOptions, Device, Dtype, Shape};
+    /// use std::ops::ControlFlow;
+    /// let x = ndarray::Array2::<f32>::eye(3);
+    /// let (device, _) = Device::auto(&Shape::new(&[3, 3])?, 2, Dtype::F32);
+    /// let result = device.cp_als_or_on_cpu(x.view(), &CpAlsOptions::new(2), |_| ControlFlow::Continue(()))?;
+    /// assert!(result.warnings.iter().all(|warning| !warning.contains("went on on the CPU")));
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn cp_als_or_on_cpu<T: Real, D: Dimension>(
+        &self,
+        x: ArrayView<'_, T, D>,
+        options: &CpAlsOptions,
+        mut callback: impl FnMut(&Sweep) -> ControlFlow<()>,
+    ) -> Result<CpAlsResult<T>> {
+        let error = match cp_als_with(self, x.view(), options, &mut callback) {
+            Err(error) if error.is_of_device() && self.caps().kind != DeviceKind::Cpu => error,
+            done => return done,
+        };
+        let mut options = options.clone();
+        options.checkpoint = options.checkpoint.map(|checkpoint| checkpoint.resume(true));
+        let from = match &options.checkpoint {
+            Some(checkpoint) if checkpoint.file().exists() => "from the checkpoint",
+            _ => "from the start",
+        };
+        let mut result = cp_als_with(&Cpu::new(), x, &options, callback)?;
+        result.warnings.push(format!("{error}: went on on the CPU, {from}"));
+        Ok(result)
+    }
+}
+
 /// What opening a device, compiling kernels and the first upload take.
 const GPU_START_SECONDS: f64 = 1.0;
 
@@ -89,7 +128,7 @@ fn gpu_or_why_not(shape: &Shape, dtype: Dtype) -> (Option<Device>, String) {
     }
     let bytes = shape.len() as u64 * dtype.bytes();
     if let Some(memory) = caps.memory.filter(|&memory| bytes > memory) {
-        return (None, format!("{} has {memory} bytes, the tensor takes {bytes}", caps.name));
+        return (None, format!("{} has {memory} bytes, the tensor takes {bytes} and would stream", caps.name));
     }
     let reason = format!("a {} with room for the tensor's {bytes} bytes", caps.kind.name());
     (Some(Device::Gpu(gpu)), reason)
@@ -125,6 +164,18 @@ impl Backend for Device {
             Self::Cpu(d) => d.upload_tensor(x).map(DeviceTensor::Cpu),
             #[cfg(feature = "gpu")]
             Self::Gpu(d) => d.upload_tensor(x).map(DeviceTensor::Gpu),
+        }
+    }
+
+    fn place_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        need: Footprint,
+        x: ArrayView<'a, T, D>,
+    ) -> Result<Self::Tensor<'a, T>> {
+        match self {
+            Self::Cpu(d) => d.place_tensor(need, x).map(DeviceTensor::Cpu),
+            #[cfg(feature = "gpu")]
+            Self::Gpu(d) => d.place_tensor(need, x).map(DeviceTensor::Gpu),
         }
     }
 

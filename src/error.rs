@@ -233,6 +233,27 @@ impl Error {
         Self::Io { path: path.into(), message: one_line(&error.to_string()) }
     }
 
+    /// A failure of the device, with the sweep of CP-ALS that it came in.
+    pub(crate) fn in_sweep(self, sweep: usize) -> Self {
+        match self {
+            Self::Gpu { during, message } => Self::Gpu { during: format!("{during} in sweep {sweep}"), message },
+            Self::OutOfDeviceMemory { buffer, bytes } => {
+                Self::OutOfDeviceMemory { buffer: format!("{buffer}, in sweep {sweep},"), bytes }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether it was the device that failed, and another might not.
+    ///
+    /// ```
+    /// let error = polyad::Error::OutOfDeviceMemory { buffer: "polyad.x.0".into(), bytes: 1 << 40 };
+    /// assert!(error.is_of_device() && !polyad::Error::RankZero.is_of_device());
+    /// ```
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, Self::Gpu { .. } | Self::OutOfDeviceMemory { .. })
+    }
+
     /// A format error with its path.
     pub(crate) fn format(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self::Format { path: path.into(), reason: one_line(&reason.to_string()) }

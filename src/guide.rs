@@ -131,6 +131,16 @@
 //! # Ok::<(), polyad::Error>(())
 //! ```
 //!
+//! A GPU that fails ends a run with an error; [`Device::cp_als_or_on_cpu`](crate::Device::cp_als_or_on_cpu) goes on on the
+//! CPU instead.
+//!
+//! # Tensors that do not fit
+//!
+//! What exceeds a GPU's memory, or a budget (`Gpu::with_memory_budget`, `--card-memory`), stays on the host, in memory or in a
+//! mapped `.npy` file, and crosses the bus once in every MTTKRP. Nothing has to be asked for;
+//! [`Footprint`](crate::plan::Footprint) says beforehand whether it will be so, and what a sweep moves. A larger rank or more
+//! `starts` cost little then, as the bus and not the arithmetic is what takes the time.
+//!
 //! # Names elsewhere
 //!
 //! | Here (default) | Command line | TensorLy `parafac` | pyttb `cp_als` | Tensor Toolbox `cp_als` |

@@ -12,7 +12,8 @@ use common::adapter::gpu;
 use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2};
 use polyad::plan::{
-    Method, MttkrpPlan, PlanOptions, Precision, Tile, TileChoice, TileColumns, TileKernel, TileLayout, Tuning,
+    Footprint, Method, MttkrpPlan, PlanOptions, Precision, Tile, TileChoice, TileColumns, TileKernel, TileLayout,
+    Tuning,
 };
 use polyad::{Backend, CpAlsOptions, Cpu, Gpu, cp_als};
 
@@ -87,6 +88,36 @@ fn three_products_keep_the_float32_bound() {
     }
     assert!(cases >= 10, "{cases} cases");
     println!("three f16 products: {cases} cases, largest share of the float32 bound {largest:.3}");
+}
+
+/// Slabs from the host and dispatches in parts: the bits of a tensor on the device, scales and all.
+#[test]
+fn streams_and_parts_have_the_same_bits() {
+    if matrix_gpu().is_none() {
+        return;
+    }
+    let problem = Problem::new(&[130, 16, 20], 40);
+    let views: Vec<ArrayView2<f32>> = problem.factors.iter().map(|f| f.view()).collect();
+    let gpu = Gpu::builder().max_slab_bytes(48 << 10).build().unwrap();
+    let hasty = gpu.with_dispatch_target(std::time::Duration::from_nanos(1));
+    for mode in 0..3 {
+        let plan = |gpu: &Gpu| MttkrpPlan::new(&[130, 16, 20], mode, 40, &PlanOptions::default(), gpu.caps()).unwrap();
+        let need = Footprint::mttkrp(&plan(&gpu), gpu.caps()).unwrap();
+        let run = |gpu: &Gpu| {
+            let plan = plan(gpu);
+            assert!(plan.fallback().is_some(), "{plan}");
+            let x = gpu.place_tensor(Footprint::mttkrp(&plan, gpu.caps()).unwrap(), problem.x.view()).unwrap();
+            let u = gpu.upload_factors(Some(problem.weights.view()), &views).unwrap();
+            let mut g = Array2::from_elem((problem.x.shape()[mode], 40), f32::NAN);
+            assert!(!gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap().fallback);
+            (g, x.streaming().map(|streaming| streaming.slabs))
+        };
+        let (expected, none) = run(&gpu);
+        let (streamed, slabs) = run(&gpu.with_memory_budget(need.peak() - 1));
+        assert!(none.is_none() && slabs.is_some_and(|slabs| slabs >= 4), "{slabs:?}");
+        assert_eq!(streamed, expected, "mode {mode}");
+        assert_eq!(run(&hasty).0, expected, "mode {mode}, in parts");
+    }
 }
 
 /// Tiles of a tuning file keep the bound as the built-in ones do.

@@ -11,7 +11,7 @@ use common::adapter::{adapter, adapter_of, device, device_with, or_skip};
 use common::compare::Numbers;
 use ndarray::{Array2, ArrayD};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
-use polyad::{Backend, CpAlsOptions, Error, Gpu, cp_als_with, wgpu};
+use polyad::{Backend, Checkpoint, CpAlsOptions, Device, Error, Every, Gpu, cp_als_with, wgpu};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -82,8 +82,76 @@ fn a_device_lost_in_a_decomposition() {
             }
             ControlFlow::Continue(())
         });
+        let text = result.as_ref().map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(text.contains("in sweep 3"), "{text}");
         is_of_the_device(result, "CP-ALS");
         assert_eq!(sweeps, 2);
+    }
+}
+
+/// A lost device leaves the last checkpoint as it was: another goes on from it to the bits of a run that was never broken off,
+/// and the CPU does where that was allowed.
+#[test]
+fn a_checkpoint_outlives_the_device() {
+    let Some(adapter) = or_skip(adapter()) else { return };
+    let open = || device_with(&adapter, adapter.features() & wgpu::Features::SHADER_F64, Default::default()).unwrap();
+    let (x, _) = problem(3);
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::new(folder.path()).every(Every::Sweeps(1)).resume(true);
+    let options = CpAlsOptions::new(3).fit_tolerance(0.0).max_sweeps(5).checkpoint(checkpoint);
+    let lose = |device: &wgpu::Device, sweep: usize, last: usize| {
+        if sweep == last {
+            device.destroy();
+        }
+        ControlFlow::Continue(())
+    };
+    let (device, queue) = open();
+    let gpu = Gpu::from_wgpu(device.clone(), queue).unwrap();
+    let lost = cp_als_with(&gpu, x.view(), &options, |sweep| lose(&device, sweep.number, 3));
+    is_of_the_device(lost, "CP-ALS");
+    let saved = std::fs::read(options.checkpoint.as_ref().unwrap().file()).unwrap();
+
+    let (device, queue) = open();
+    let gpu = Gpu::from_wgpu(device, queue).unwrap();
+    let mut first = 0;
+    let resumed = cp_als_with(&gpu, x.view(), &options, |sweep| {
+        first = if first == 0 { sweep.number } else { first };
+        ControlFlow::Continue(())
+    });
+    let resumed = resumed.unwrap();
+    // The third sweep's state went with the device, unless the host had it.
+    let next = if gpu.caps().f64 { 3 } else { 4 };
+    assert_eq!((first, resumed.sweeps), (next, 5));
+    let mut without = options.clone();
+    without.checkpoint = None;
+    let whole = cp_als_with(&gpu, x.view(), &without, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!((&resumed.fits, resumed.model.factors()), (&whole.fits, whole.model.factors()));
+
+    for (checkpoint, from) in [(options.checkpoint.clone(), "the checkpoint"), (None, "the start")] {
+        if let Some(checkpoint) = &checkpoint {
+            std::fs::write(checkpoint.file(), &saved).unwrap();
+        }
+        let mut options = options.clone();
+        let last = if checkpoint.is_some() { next } else { 3 };
+        options.checkpoint = checkpoint;
+        let (device, queue) = open();
+        let gpu = Device::Gpu(Gpu::from_wgpu(device.clone(), queue).unwrap());
+        let mut seen = Vec::new();
+        let done = gpu.cp_als_or_on_cpu(x.view(), &options, |sweep| {
+            seen.push(sweep.number);
+            lose(&device, sweep.number, last)
+        });
+        let done = done.unwrap();
+        assert_eq!((done.device.as_str(), done.sweeps), ("CPU", 5));
+        let told = done.warnings.iter().find(|w| w.contains("the GPU failed during"));
+        assert!(told.is_some_and(|w| w.ends_with(&format!("went on on the CPU, from {from}"))), "{:?}", done.warnings);
+        let expected: &[usize] = match (from, next) {
+            ("the start", _) => &[1, 2, 3, 1, 2, 3, 4, 5],
+            (_, 3) => &[3, 3, 4, 5],
+            _ => &[4, 5],
+        };
+        assert_eq!(seen, expected);
+        approx::assert_abs_diff_eq!(done.fit, whole.fit, epsilon = 1e-4);
     }
 }
 

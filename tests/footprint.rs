@@ -92,7 +92,8 @@ fn an_mttkrp_takes_what_was_said() {
                 let predicted = Footprint::mttkrp(&plan, gpu.caps()).unwrap();
                 let factors: Vec<_> = dims.iter().map(|&rows| Array2::<f32>::ones((rows, rank))).collect();
                 let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
-                let x = gpu.upload_tensor(tensor::<f32>(&dims).view()).unwrap();
+                let x = tensor::<f32>(&dims);
+                let x = gpu.upload_tensor(x.view()).unwrap();
                 let u = gpu.upload_factors(None, &views).unwrap();
                 let mut g = Array2::zeros((dims[mode], rank));
                 gpu.mttkrp_into(&plan, &x, &u, g.view_mut()).unwrap();

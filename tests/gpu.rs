@@ -394,7 +394,8 @@ fn what_does_not_belong_together_is_refused() {
 fn buffers_of_another_gpu_are_refused() {
     let (Some(one), Some(other)) = (gpu(), gpu()) else { return };
     let plan = MttkrpPlan::new(&[3, 4], 0, 2, &PlanOptions::default(), one.caps()).unwrap();
-    let x = one.upload_tensor(Array2::<f32>::ones((3, 4)).view()).unwrap();
+    let ones = Array2::<f32>::ones((3, 4));
+    let x = one.upload_tensor(ones.view()).unwrap();
     let factors = [Array2::<f32>::ones((3, 2)), Array2::<f32>::ones((4, 2))];
     let mut u = other.upload_factors(None, &[factors[0].view(), factors[1].view()]).unwrap();
     let error = one.mttkrp_into(&plan, &x, &u, Array2::zeros((3, 2)).view_mut()).unwrap_err();

@@ -237,6 +237,29 @@ fn kernels_on_f32_matrix_units_translate_to_metal() {
     assert_eq!(shaders, BTreeSet::from(["fused_coop8_cols", "fused_coop8_rows"]));
 }
 
+/// wgpu does not look at it, other implementations and drivers refuse.
+#[test]
+fn workgroup_memory_stays_within_the_limit() {
+    let mut failures = Vec::new();
+    for caps in devices() {
+        let mut most = 0;
+        for (name, kernel) in planned(std::slice::from_ref(&caps)) {
+            let module = parsed(&name, &kernel.spec);
+            let shared = module.global_variables.iter().filter(|(_, v)| v.space == naga::AddressSpace::WorkGroup);
+            let bytes = |(_, v): (_, &naga::GlobalVariable)| {
+                module.types[v.ty].inner.size(module.to_ctx()).next_multiple_of(16)
+            };
+            let bytes = shared.map(bytes).sum::<u32>();
+            most = most.max(bytes);
+            if bytes > caps.max_workgroup_memory {
+                failures.push(format!("{name}: {bytes} of {} bytes on {}", caps.max_workgroup_memory, caps.name));
+            }
+        }
+        println!("{}: at most {most} of {} bytes", caps.name, caps.max_workgroup_memory);
+    }
+    assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
+
 #[test]
 fn an_unknown_constant_is_an_error() {
     let spec = KernelSpec::new("mttkrp_elem", Dtype::F32, Some(AtomicAdd::F32), &[("ORDER", 3), ("F", 4)]);

@@ -25,7 +25,7 @@ pub(crate) use {normal_equations::overflow, steps::Product, steps::Updated};
 pub use normal_equations::NormalEquations;
 pub use steps::AlsSteps;
 
-use crate::plan::{MttkrpPlan, TreePlan};
+use crate::plan::{Footprint, MttkrpPlan, TreePlan};
 use crate::{Backend, Dtype, Error, Real, Result, Shape};
 use checkpoint::{Saver, State};
 use init::Start;
@@ -139,7 +139,8 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let held = |(mode, factor): (usize, &Array2<T>)| options.nonneg.contains(&mode).then(|| factor.clone());
     let nonneg = factors.iter().enumerate().map(held).collect();
     let first_factor = factors[free.first().copied().unwrap_or(0)].clone();
-    let xd = timed(&mut seconds.transfer, || backend.upload_tensor(x.view()))?;
+    let need = Footprint::cp_als(&plans, &tree, backend.caps())?;
+    let xd = timed(&mut seconds.transfer, || backend.place_tensor(need, x.view()))?;
     let steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &tree, &xd, x.view(), factors))?;
     let mut run = Run::new(options, norm, free, steps, state, nonneg, seconds);
     run.fit_of_start(&first_factor)?;

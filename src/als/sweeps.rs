@@ -115,6 +115,10 @@ impl<'a, T: Real> Run<'a, T> {
     /// One sweep over all modes that are free.
     pub fn sweep(&mut self) -> Result<()> {
         let number = self.state.trace.sweeps() + 1;
+        self.updates(number).map_err(|error| error.in_sweep(number))
+    }
+
+    fn updates(&mut self, number: usize) -> Result<()> {
         if let Some(search) = &mut self.search {
             search.go_on(&mut *self.steps, &mut self.state.grams)?;
         }

@@ -78,6 +78,8 @@ const WANTED: [(Features, &str, &str); 7] = [
 pub struct GpuBuilder {
     name: Option<String>,
     max_binding_bytes: Option<u64>,
+    max_slab_bytes: Option<u64>,
+    memory_budget: Option<u64>,
     hardware_only: bool,
     tuning: Source,
 }
@@ -102,6 +104,29 @@ impl GpuBuilder {
     /// ```
     pub fn max_binding_bytes(mut self, bytes: u64) -> Self {
         self.max_binding_bytes = Some(bytes);
+        self
+    }
+
+    /// Cuts the tensor to slabs of at most this many bytes, below what the adapter allows. Sums are grouped by slabs, so runs in
+    /// the same slabs give the same bits, whether the tensor streams or not.
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().max_slab_bytes(1 << 28).build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn max_slab_bytes(mut self, bytes: u64) -> Self {
+        self.max_slab_bytes = Some(bytes);
+        self
+    }
+
+    /// How much of the device's memory may be used: see [`Gpu::with_memory_budget`].
+    ///
+    /// ```no_run
+    /// let gpu = polyad::Gpu::builder().memory_budget(8 << 30).build()?;
+    /// # Ok::<(), polyad::Error>(())
+    /// ```
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.memory_budget = Some(bytes);
         self
     }
 
@@ -176,7 +201,8 @@ impl GpuBuilder {
                 None => Error::UnknownAdapter { name: "hardware".into(), seen },
             });
         };
-        open(adapter, self.max_binding_bytes, &self.tuning)
+        let gpu = open(adapter, [self.max_binding_bytes, self.max_slab_bytes], &self.tuning)?;
+        Ok(self.memory_budget.map_or_else(|| gpu.clone(), |bytes| gpu.with_memory_budget(bytes)))
     }
 }
 
@@ -227,7 +253,7 @@ fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
     }
 }
 
-fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>, tuning: &Source) -> Result<Gpu> {
+fn open(adapter: &wgpu::Adapter, most: [Option<u64>; 2], tuning: &Source) -> Result<Gpu> {
     let wanted = WANTED.iter().fold(Features::empty(), |all, &(feature, ..)| all | feature);
     let request = adapter.request_device(&wgpu::DeviceDescriptor {
         label: Some("polyad.device"),
@@ -243,15 +269,15 @@ fn open(adapter: &wgpu::Adapter, max_binding_bytes: Option<u64>, tuning: &Source
         during: format!("opening {name}"),
         message: crate::error::one_line(&e.to_string()),
     })?;
-    from_parts(device, queue, Some(adapter), max_binding_bytes, tuning)
+    from_parts(device, queue, Some(adapter), most, tuning)
 }
 
-/// A `Gpu` on an open device, whoever opened it.
+/// A `Gpu` on an open device, whoever opened it, with at most so many bytes in a binding and in a slab.
 pub(super) fn from_parts(
     device: wgpu::Device,
     queue: wgpu::Queue,
     adapter: Option<&wgpu::Adapter>,
-    max_binding_bytes: Option<u64>,
+    [max_binding_bytes, max_slab_bytes]: [Option<u64>; 2],
     tuning: &Source,
 ) -> Result<Gpu> {
     let mut caps = caps(&device.adapter_info(), device.features(), &device.limits(), adapter);
@@ -259,6 +285,7 @@ pub(super) fn from_parts(
     if let Some(bytes) = max_binding_bytes {
         caps.max_binding_bytes = caps.max_binding_bytes.min(bytes);
     }
+    caps.max_slab_bytes = max_slab_bytes.unwrap_or(caps.max_slab_bytes);
     let (tuning, warning) = tuning_file::load(tuning, &Identity::of(&device.adapter_info()), &caps)?;
     caps.tuning = tuning;
     Ok(Gpu::on(device, queue, caps, warning.into_iter().collect()))

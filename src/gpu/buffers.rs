@@ -3,13 +3,16 @@
 use super::ledger::Ticket;
 use super::range::{Range, scale_rows};
 use super::scope::{create_buffer, scoped};
+use super::stream::Stream;
 use super::{Gpu, Inner};
 use crate::error::one_line;
 use crate::plan::{
-    MttkrpPlan, Slab, Slot, buffer_limit, column_blocks, column_stride, factor_rows, slabs, weights_row,
+    MttkrpPlan, Slab, Slot, Streaming, buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows,
+    slab_limit, slabs, weights_row,
 };
 use crate::{Error, Real, Result, Shape};
 use ndarray::{ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Dimension, s};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -18,29 +21,61 @@ use wgpu::BufferUsages;
 /// Bytes uploaded before the queue is drained: what staging may take.
 const UPLOAD_BYTES: usize = 64 << 20;
 
-/// A tensor on a GPU, cut into slabs that fit one binding each.
+/// A tensor on a GPU, cut into slabs that fit one binding each; or one that does not fit there, whose slabs come from the
+/// host in every MTTKRP.
 ///
 /// ```
-/// # fn show<T: polyad::Real>(x: &polyad::GpuTensor<T>) -> usize {
+/// # fn show<T: polyad::Real>(x: &polyad::GpuTensor<'_, T>) -> usize {
 /// x.shape().order()
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct GpuTensor<T> {
+pub struct GpuTensor<'a, T: Clone> {
     pub(super) gpu: u64,
     pub(super) shape: Shape,
     pub(super) slabs: Vec<Slab>,
-    pub(super) buffers: Vec<wgpu::Buffer>,
+    pub(super) place: Place<'a, T>,
     /// Where the device has f16 matrix units that may want it.
     pub(super) range: Option<Range>,
-    _memory: Vec<Ticket>,
-    dtype: PhantomData<T>,
 }
 
-impl<T> GpuTensor<T> {
+/// Where the slabs are.
+#[derive(Debug)]
+pub(super) enum Place<'a, T: Clone> {
+    Device { buffers: Vec<wgpu::Buffer>, _memory: Vec<Ticket> },
+    Host(Stream<'a, T>),
+}
+
+impl<T: Real> GpuTensor<'_, T> {
     /// Its shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// How it passes through the device, if it is not held there.
+    ///
+    /// ```
+    /// use polyad::{Backend, Gpu};
+    /// # let Ok(gpu) = Gpu::new() else { return };
+    /// let x = ndarray::Array2::<f32>::ones((64, 64));
+    /// assert!(gpu.upload_tensor(x.view()).unwrap().streaming().is_none());
+    /// let small = gpu.with_memory_budget(9000);
+    /// assert_eq!(small.upload_tensor(x.view()).unwrap().streaming().map(|s| s.pass_bytes), Some(64 * 64 * 4));
+    /// ```
+    pub fn streaming(&self) -> Option<Streaming> {
+        match &self.place {
+            Place::Device { .. } => None,
+            Place::Host(stream) => Some(*stream.streaming()),
+        }
+    }
+
+    /// The buffer that a slab is in when it is worked on, and the bytes of it that are the slab's.
+    pub(super) fn buffer(&self, slab: usize) -> (wgpu::Buffer, u64) {
+        let buffer = match &self.place {
+            Place::Device { buffers, .. } => &buffers[slab],
+            Place::Host(stream) => stream.buffer(),
+        };
+        (buffer.clone(), buffer_bytes(self.slabs[slab].len() as u64 * T::DTYPE.bytes()))
     }
 }
 
@@ -141,16 +176,36 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn upload_tensor<T: Real, D: Dimension>(&self, x: ArrayView<'_, T, D>) -> Result<GpuTensor<T>> {
+    /// Puts a tensor on the device, or gets ready to stream it where it would not fit: `streams`, or by itself alone.
+    pub(super) fn upload_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        x: ArrayView<'a, T, D>,
+        streams: bool,
+    ) -> Result<GpuTensor<'a, T>> {
         self.check_dtype::<T>()?;
         let shape = Shape::new(x.shape())?;
-        let slabs = slabs(&shape, T::DTYPE, buffer_limit(&self.caps, T::DTYPE))?;
+        let slabs = slabs(&shape, T::DTYPE, slab_limit(&self.caps, T::DTYPE))?;
         let needed = shape.len() as u64 * T::DTYPE.bytes();
-        if let Some(available) = self.caps.memory.filter(|&memory| needed > memory) {
-            return Err(Error::LimitTooSmall { limit: "device memory", what: "the tensor".into(), needed, available });
+        let too_large = self.caps.memory.filter(|&memory| needed > memory);
+        let streaming = Streaming::new(&slabs, T::DTYPE).filter(|_| streams || too_large.is_some());
+        if let Some(available) = too_large {
+            // A copy in row-major order is the host's only way to contiguous slabs.
+            let copied = x.is_standard_layout() || Vec::<T>::new().try_reserve_exact(shape.len()).is_ok();
+            if streaming.is_none_or(|streaming| streaming.device_bytes > available) || !copied {
+                let what = "the tensor".into();
+                return Err(Error::LimitTooSmall { limit: "device memory", what, needed, available });
+            }
         }
-        let x = x.as_standard_layout();
-        let data = x.as_slice().unwrap_or_default();
+        let data = row_major(x);
+        let range = self.wants_ranges::<T>().then(|| Range::of_tensor(&data, &shape));
+        let place = match streaming {
+            Some(streaming) => Place::Host(Stream::new(self, data, streaming)?),
+            None => self.upload_slabs(&data, &slabs)?,
+        };
+        Ok(GpuTensor { gpu: self.id, shape, slabs, place, range })
+    }
+
+    fn upload_slabs<'a, T: Real>(&self, data: &[T], slabs: &[Slab]) -> Result<Place<'a, T>> {
         let (mut buffers, mut memory) = (Vec::with_capacity(slabs.len()), Vec::with_capacity(slabs.len()));
         for (index, slab) in slabs.iter().enumerate() {
             let part: &[u8] = bytemuck::cast_slice(&data[slab.start..slab.start + slab.len()]);
@@ -169,8 +224,7 @@ impl Inner {
             })?;
             buffers.push(buffer);
         }
-        let range = self.wants_ranges::<T>().then(|| Range::of_tensor(data, &shape));
-        Ok(GpuTensor { gpu: self.id, shape, slabs, buffers, range, _memory: memory, dtype: PhantomData })
+        Ok(Place::Device { buffers, _memory: memory })
     }
 
     pub(super) fn upload_factors<T: Real>(
@@ -313,6 +367,14 @@ impl Inner {
             bytemuck::cast_slice_mut::<T, u8>(&mut words).copy_from_slice(&view);
             Ok(words)
         })
+    }
+}
+
+/// The entries in row-major order, borrowed where they lie so.
+fn row_major<T: Real, D: Dimension>(x: ArrayView<'_, T, D>) -> Cow<'_, [T]> {
+    match x.to_slice() {
+        Some(entries) => Cow::Borrowed(entries),
+        None => Cow::Owned(x.iter().copied().collect()),
     }
 }
 

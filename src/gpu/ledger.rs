@@ -60,7 +60,8 @@ impl Gpu {
     /// ```
     /// use polyad::{Backend, Gpu};
     /// # let Ok(gpu) = Gpu::new() else { return };
-    /// let x = gpu.upload_tensor(ndarray::Array2::<f32>::ones((8, 8)).view()).unwrap();
+    /// let ones = ndarray::Array2::<f32>::ones((8, 8));
+    /// let x = gpu.upload_tensor(ones.view()).unwrap();
     /// assert_eq!(gpu.memory().current, 8 * 8 * 4);
     /// drop(x);
     /// assert_eq!((gpu.memory().current, gpu.memory().peak), (0, 8 * 8 * 4));

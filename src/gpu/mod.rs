@@ -4,12 +4,14 @@ mod adapter;
 mod buffers;
 mod heap;
 mod ledger;
+mod pace;
 mod pipelines;
 mod range;
 mod record;
 mod scope;
 mod shader;
 mod steps;
+mod stream;
 mod timing;
 mod tree;
 mod tune;
@@ -23,7 +25,7 @@ pub use tune::{TuneOptions, TuneReport, TunedRegime};
 
 use crate::als::{AlsSteps, HostSteps};
 use crate::error::one_line;
-use crate::plan::{DeviceCaps, MttkrpPlan, TreePlan, UpdatePlan};
+use crate::plan::{DeviceCaps, Footprint, MttkrpPlan, TreePlan, UpdatePlan};
 use crate::{Backend, Error, MttkrpTime, Real, Result};
 use ndarray::{Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewD, ArrayViewMut2, Dimension};
 use std::sync::Arc;
@@ -56,6 +58,8 @@ struct Inner {
     caps: DeviceCaps,
     pipelines: pipelines::Pipelines,
     scratch: buffers::Scratch,
+    /// How fast kernels are.
+    pace: pace::Pace,
     /// Device memory in use.
     ledger: Arc<ledger::Ledger>,
     /// What the user should know.
@@ -112,7 +116,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, None, None, &tuning_file::Source::Off)
+        adapter::from_parts(device, queue, None, [None; 2], &tuning_file::Source::Off)
     }
 
     /// As [`Gpu::from_wgpu`], with what only the adapter knows: the size of the device's memory, and whether its matrix
@@ -127,7 +131,7 @@ impl Gpu {
     /// # Ok(()) }
     /// ```
     pub fn from_wgpu_with_adapter(adapter: &wgpu::Adapter, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
-        adapter::from_parts(device, queue, Some(adapter), None, &tuning_file::Source::Off)
+        adapter::from_parts(device, queue, Some(adapter), [None; 2], &tuning_file::Source::Off)
     }
 
     /// Records an MTTKRP into an app's encoder: no submission, no wait. The result is in `out` once the app has
@@ -135,7 +139,7 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::PlanMismatch`], [`Error::DimsMismatch`] and [`Error::DtypeMismatch`] where the arguments do not belong
-    /// together, [`Error::OutOfDeviceMemory`], [`Error::Gpu`].
+    /// together, [`Error::LimitTooSmall`] for a tensor that streams, [`Error::OutOfDeviceMemory`], [`Error::Gpu`].
     ///
     /// ```
     /// use ndarray::{array, Array2};
@@ -143,7 +147,8 @@ impl Gpu {
     /// # fn main() -> polyad::Result<()> {
     /// # let Ok(gpu) = Gpu::new() else { return Ok(()) };
     /// # fn with(gpu: &Gpu, device: &wgpu::Device, queue: &wgpu::Queue) -> polyad::Result<()> {
-    /// let x = gpu.upload_tensor(array![[1f32, 2.0], [3.0, 4.0]].view())?;
+    /// let x = array![[1f32, 2.0], [3.0, 4.0]];
+    /// let x = gpu.upload_tensor(x.view())?;
     /// let u = gpu.upload_factors(None, &[Array2::ones((2, 3)).view(), Array2::ones((2, 3)).view()])?;
     /// let plan = MttkrpPlan::new(&[2, 2], 0, 3, &PlanOptions::default(), gpu.caps())?;
     /// let out = gpu.output(&plan)?;
@@ -161,11 +166,44 @@ impl Gpu {
         &self,
         encoder: &mut wgpu::CommandEncoder,
         plan: &MttkrpPlan,
-        x: &GpuTensor<T>,
+        x: &GpuTensor<'_, T>,
         u: &GpuFactors<T>,
         out: &GpuMatrix<T>,
     ) -> Result<()> {
         self.inner.record(encoder, plan, x, u, out, None)
+    }
+
+    /// The same device, of whose memory buffers made through this `Gpu` may take that many bytes (what it has, where that is
+    /// less). A tensor that does not fit beside what is needed with it streams from the host; see
+    /// [`Streaming`](crate::plan::Streaming). What was uploaded before belongs to the other `Gpu`.
+    ///
+    /// ```
+    /// use polyad::{Backend, Gpu};
+    /// # let Ok(gpu) = Gpu::new() else { return };
+    /// assert_eq!(gpu.with_memory_budget(1 << 20).caps().memory, Some(1 << 20));
+    /// ```
+    pub fn with_memory_budget(&self, bytes: u64) -> Self {
+        let memory = self.caps().memory.map_or(bytes, |memory| memory.min(bytes));
+        let caps = DeviceCaps { memory: Some(memory), ..self.caps().clone() };
+        Self::on(self.inner.device.clone(), self.inner.queue.clone(), caps, self.inner.warnings.clone())
+    }
+
+    /// The same device, with dispatches of at most about this long (100 ms by default). Longer ones are done in parts, which
+    /// changes no bit of a result. How long a kernel takes is measured when an MTTKRP or CP-ALS first needs it; what is
+    /// recorded before that, by [`record_mttkrp`](Self::record_mttkrp), is not divided. What was uploaded before belongs to
+    /// the other `Gpu`.
+    ///
+    /// ```
+    /// use polyad::{Backend, Gpu};
+    /// use std::time::Duration;
+    /// # let Ok(gpu) = Gpu::new() else { return };
+    /// assert_eq!(gpu.caps().dispatch_target, Duration::from_millis(100));
+    /// let gpu = gpu.with_dispatch_target(Duration::from_millis(10));
+    /// assert_eq!(gpu.caps().dispatch_target, Duration::from_millis(10));
+    /// ```
+    pub fn with_dispatch_target(&self, target: Duration) -> Self {
+        let caps = DeviceCaps { dispatch_target: target, ..self.caps().clone() };
+        Self::on(self.inner.device.clone(), self.inner.queue.clone(), caps, self.inner.warnings.clone())
     }
 
     /// The device and queue it works on.
@@ -183,8 +221,8 @@ impl Gpu {
     fn on(device: wgpu::Device, queue: wgpu::Queue, caps: DeviceCaps, warnings: Vec<String>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (pipelines, scratch, ledger) = Default::default();
-        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, ledger, warnings }) }
+        let (pipelines, scratch, pace, ledger) = Default::default();
+        Self { inner: Arc::new(Inner { id, device, queue, caps, pipelines, scratch, pace, ledger, warnings }) }
     }
 }
 
@@ -205,7 +243,7 @@ impl Inner {
 }
 
 impl Backend for Gpu {
-    type Tensor<'a, T: Real> = GpuTensor<T>;
+    type Tensor<'a, T: Real> = GpuTensor<'a, T>;
     type Factors<T: Real> = GpuFactors<T>;
 
     fn name(&self) -> String {
@@ -216,8 +254,21 @@ impl Backend for Gpu {
         &self.inner.caps
     }
 
-    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<GpuTensor<T>> {
-        self.inner.upload_tensor(x)
+    fn upload_tensor<'a, T: Real, D: Dimension>(&self, x: ArrayView<'a, T, D>) -> Result<GpuTensor<'a, T>> {
+        self.inner.upload_tensor(x, false)
+    }
+
+    fn place_tensor<'a, T: Real, D: Dimension>(
+        &self,
+        need: Footprint,
+        x: ArrayView<'a, T, D>,
+    ) -> Result<GpuTensor<'a, T>> {
+        let needed = need.peak();
+        if let Some(available) = self.caps().memory.filter(|&memory| needed > memory) {
+            let what = "the tensor with what is needed beside it".into();
+            return Err(Error::LimitTooSmall { limit: "device memory", what, needed, available });
+        }
+        self.inner.upload_tensor(x, need.streaming.is_some())
     }
 
     fn upload_factors<T: Real>(
@@ -235,7 +286,7 @@ impl Backend for Gpu {
     fn mttkrp_into<T: Real>(
         &self,
         plan: &MttkrpPlan,
-        x: &GpuTensor<T>,
+        x: &GpuTensor<'_, T>,
         u: &GpuFactors<T>,
         mut g: ArrayViewMut2<'_, T>,
     ) -> Result<MttkrpTime> {
@@ -246,16 +297,17 @@ impl Backend for Gpu {
         }
         let out = inner.output::<T>(plan)?;
         let stopwatch = timing::Stopwatch::new(inner, 1)?;
+        inner.pace_mttkrp(inner.chosen(plan, x, u), x, u, &out)?;
         let start = Instant::now();
-        let mut encoder = inner.encoder("mttkrp");
-        inner.record(&mut encoder, plan, x, u, &out, stopwatch.as_ref().map(|s| s.writes(0)))?;
-        if let Some(stopwatch) = &stopwatch {
-            stopwatch.resolve(&mut encoder);
-        }
-        scope::scoped(&inner.device, "an MTTKRP", || {
-            let submission = inner.queue.submit([encoder.finish()]);
-            inner.wait(Some(submission), "an MTTKRP")
+        let prepared = inner.prepare_mttkrp(inner.chosen(plan, x, u), x, u, &out)?;
+        let submission = inner.submit_mttkrp(&[&prepared], x, stopwatch.as_ref(), |encoder| {
+            if let Some(stopwatch) = &stopwatch {
+                stopwatch.resolve(encoder);
+            }
         })?;
+        // Parameters are gone when the result is read.
+        drop(prepared);
+        scope::scoped(&inner.device, "an MTTKRP", || inner.wait(Some(submission), "an MTTKRP"))?;
         let wall = start.elapsed();
         inner.read(&out, g.view_mut())?;
         let whole = start.elapsed();
@@ -272,7 +324,7 @@ impl Backend for Gpu {
         &'a self,
         plans: &'a [MttkrpPlan],
         tree: &'a TreePlan,
-        x: &'a GpuTensor<T>,
+        x: &'a GpuTensor<'x, T>,
         data: ArrayViewD<'a, T>,
         factors: Vec<Array2<T>>,
     ) -> Result<Box<dyn AlsSteps<T> + 'a>> {

@@ -10,7 +10,7 @@ use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::ledger::Ticket;
 use super::range::{Range, group_scale_rows};
-use super::record::Prepared;
+use super::record::{Prepared, whole};
 use super::scope::{create_buffer, scoped};
 use super::timing::{Stopwatch, between};
 use super::tree::GpuTree;
@@ -26,9 +26,9 @@ use wgpu::BufferUsages;
 
 const TIMES: u64 = UpdatePlan::TIMES;
 
-pub(super) struct GpuSteps<'a, T> {
+pub(super) struct GpuSteps<'a, 'x, T: Real> {
     inner: &'a Inner,
-    x: &'a GpuTensor<T>,
+    x: &'a GpuTensor<'x, T>,
     u: GpuFactors<T>,
     modes: Vec<Mode<'a, T>>,
     buffers: HashMap<Slot, wgpu::Buffer>,
@@ -99,9 +99,9 @@ fn prepare_update<T, G>(
     let params = params.collect();
     inner.prepare("update", update.dispatches(), params, |slot| {
         Ok(match slot {
-            Slot::G(block) => g.buffers[block].clone(),
-            Slot::Factors(block) => u.buffers[block].clone(),
-            other => buffers[&other].clone(),
+            Slot::G(block) => whole(&g.buffers[block]),
+            Slot::Factors(block) => whole(&u.buffers[block]),
+            other => whole(&buffers[&other]),
         })
     })
 }
@@ -114,13 +114,13 @@ pub(super) fn keep(place: &mut Option<Prepared>, make: impl FnOnce() -> Result<P
     place.as_ref().ok_or_else(|| Error::Gpu { during: "preparing".into(), message: "nothing was made".into() })
 }
 
-impl<'a, T: Real> GpuSteps<'a, T> {
+impl<'a, 'x, T: Real> GpuSteps<'a, 'x, T> {
     pub fn new(
         inner: &'a Inner,
         plans: &'a [MttkrpPlan],
         tree: &'a TreePlan,
         updates: Vec<UpdatePlan>,
-        x: &'a GpuTensor<T>,
+        x: &'a GpuTensor<'x, T>,
         factors: &[Array2<T>],
     ) -> Result<Self> {
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
@@ -199,9 +199,24 @@ impl<'a, T: Real> GpuSteps<'a, T> {
         inner.write_rows(u, group_scale_row(&u.shape, first), rows.view())
     }
 
+    /// Before the first MTTKRP of a mode: measures what may take long.
+    fn pace(&self, mode: usize, kernels: Kernels) -> Result<()> {
+        let entry = &self.modes[mode];
+        match kernels {
+            Kernels::Own if entry.mttkrp[0].is_none() => self.inner.pace_mttkrp(entry.plan, self.x, &self.u, &entry.g),
+            Kernels::Fallback if entry.mttkrp[1].is_none() => {
+                let plan = entry.plan.fallback().unwrap_or(entry.plan);
+                self.inner.pace_mttkrp(plan, self.x, &self.u, &entry.g)
+            }
+            // Prepared already, the sums in f64 among them.
+            _ => Ok(()),
+        }
+    }
+
     /// Puts an MTTKRP on the queue.
     fn submit_mttkrp(&mut self, mode: usize, kernels: Kernels) -> Result<()> {
         let inner = self.inner;
+        self.pace(mode, kernels)?;
         let entry = &mut self.modes[mode];
         let (prepared, passes) = match (&mut self.tree, kernels) {
             (Some(tree), Kernels::Own | Kernels::Fallback) if tree.serves(mode) => {
@@ -216,12 +231,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
             }
             (_, Kernels::Wide) => (entry.wide.iter().map(|wide| &wide.mttkrp).collect(), 1),
         };
-        scoped(&inner.device, "an MTTKRP", || {
-            let mut encoder = inner.encoder("mttkrp");
-            Prepared::encode_all(&prepared, &mut encoder, self.stopwatch.as_ref().map(|s| s.writes(0)));
-            inner.queue.submit([encoder.finish()]);
-            Ok(())
-        })?;
+        inner.submit_mttkrp(&prepared, self.x, self.stopwatch.as_ref(), |_| ())?;
         entry.kernels = kernels;
         self.started = Some((mode, kernels, passes));
         Ok(())
@@ -272,7 +282,7 @@ impl<'a, T: Real> GpuSteps<'a, T> {
     }
 }
 
-impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
+impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
     fn start(&mut self, mode: usize) -> Result<()> {
         // The ranges of the factor before it may still be on their way: as the last time, which `update` checks.
         let at_hand = self.tree.as_ref().and_then(|tree| tree.at_hand(mode));
@@ -289,6 +299,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
             let both = plan.and_then(|plan| Ok((UpdatePlan::new(&plan, &inner.caps)?, plan)));
             let Ok((update, plan)) = both else { return Ok(false) };
             let g = inner.output::<f64>(&plan)?;
+            inner.pace_mttkrp(&plan, self.x, &self.u, &g)?;
             let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
             let update = prepare_update(inner, &update, self.groups, &g, &self.u, &self.buffers)?;
             self.modes[mode].wide = Some(Wide { g, mttkrp, update });
@@ -316,7 +327,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, T> {
                 (Kernels::Wide, Some(wide)) => &wide.update,
                 _ => &entry.update,
             };
-            update.encode(&mut encoder, self.stopwatch.as_ref().map(|s| s.writes(1)));
+            update.encode(&mut encoder, None, self.stopwatch.as_ref().map(|s| s.writes(1)));
             let state = &self.buffers[&Slot::State];
             encoder.copy_buffer_to_buffer(state, mode as u64 * bytes, &self.staging, 0, bytes);
             if let Some(stopwatch) = &self.stopwatch {

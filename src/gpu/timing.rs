@@ -43,6 +43,16 @@ impl Stopwatch {
         }
     }
 
+    /// The same for a pass that is recorded in several: the first begins it, the last ends it.
+    pub fn writes_at(&self, pass: u32, first: bool, last: bool) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
+        let all = self.writes(pass);
+        (first || last).then(|| wgpu::ComputePassTimestampWrites {
+            beginning_of_pass_write_index: all.beginning_of_pass_write_index.filter(|_| first),
+            end_of_pass_write_index: all.end_of_pass_write_index.filter(|_| last),
+            ..all
+        })
+    }
+
     /// Makes the timestamps readable, after the passes, and gives the buffer they are in.
     pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) -> &wgpu::Buffer {
         encoder.resolve_query_set(&self.queries, 0..2 * self.passes, &self.resolved, 0);

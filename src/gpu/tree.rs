@@ -4,7 +4,7 @@ use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor};
 use super::ledger::Ticket;
 use super::range::{Range, fits_chain};
-use super::record::{Prepared, with_scale};
+use super::record::{Prepared, whole, with_scale};
 use super::scope::create_buffer;
 use super::steps::Kernels;
 use crate::plan::{Dispatch, Kept, Slot, TreePlan};
@@ -77,11 +77,11 @@ impl<'a> GpuTree<'a> {
         let prepare = |dispatches: &[Dispatch]| {
             let params = dispatches.iter().map(|dispatch| with_scale(dispatch.params, scale, &x.shape)).collect();
             inner.prepare("mttkrp", dispatches, params, |slot| match slot {
-                Slot::X(slab) => Ok(x.buffers[slab].clone()),
-                Slot::Factors(block) => Ok(u.buffers[block].clone()),
-                Slot::G(block) => Ok(g.buffers[block].clone()),
-                Slot::Tree(slab) => Ok(self.buffers[slab].clone()),
-                scratch => inner.scratch.get(inner, scratch, plan.scratch()),
+                Slot::X(slab) => Ok(x.buffer(slab)),
+                Slot::Factors(block) => Ok(whole(&u.buffers[block])),
+                Slot::G(block) => Ok(whole(&g.buffers[block])),
+                Slot::Tree(slab) => Ok(whole(&self.buffers[slab])),
+                scratch => inner.scratch.get(inner, scratch, plan.scratch()).map(|buffer| whole(&buffer)),
             })
         };
         let fresh = !at_hand || self.by != by;

@@ -127,7 +127,7 @@ struct Problem<'a, T: Real> {
     gpu: &'a Gpu,
     dims: [usize; 3],
     rank: usize,
-    x: &'a GpuTensor<T>,
+    x: &'a GpuTensor<'a, T>,
     u: GpuFactors<T>,
 }
 
@@ -159,8 +159,8 @@ impl Gpu {
         progress: &mut impl FnMut(&TunedRegime),
     ) -> Result<()> {
         let dims = self.dims_to_measure(options);
-        let x = self.upload_tensor(tensor::<T>(&dims).view())?;
-        let odd = self.upload_tensor(tensor::<T>(&ODD).view())?;
+        let (x, odd) = (tensor::<T>(&dims), tensor::<T>(&ODD));
+        let (x, odd) = (self.upload_tensor(x.view())?, self.upload_tensor(odd.view())?);
         for columns in TileColumns::ALL {
             let rank = self.rank_to_measure(columns);
             let measured = Problem::new(self, dims, rank, &x)?;
@@ -317,7 +317,7 @@ fn same<T: Real>(problem: &Problem<'_, T>, choice: TileChoice, expected: &Array2
 }
 
 impl<'a, T: Real> Problem<'a, T> {
-    fn new(gpu: &'a Gpu, dims: [usize; 3], rank: usize, x: &'a GpuTensor<T>) -> Result<Self> {
+    fn new(gpu: &'a Gpu, dims: [usize; 3], rank: usize, x: &'a GpuTensor<'a, T>) -> Result<Self> {
         let factors: Vec<Array2<T>> = (0..3).map(|mode| factor(mode, dims[mode], rank)).collect();
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         Ok(Self { gpu, dims, rank, x, u: gpu.upload_factors(None, &views)? })
@@ -473,7 +473,8 @@ mod tests {
     #[test]
     fn a_wrong_result_rejects_a_tile() {
         let Ok(gpu) = Gpu::builder().no_tuning().build() else { return };
-        let x = gpu.upload_tensor(tensor::<f32>(&ODD).view()).unwrap();
+        let x = tensor::<f32>(&ODD);
+        let x = gpu.upload_tensor(x.view()).unwrap();
         let problem = Problem::new(&gpu, ODD, 29, &x).unwrap();
         let tile = Tile::new([32, 32, 16, 4, 4], 100);
         let choice = TileChoice::new(TileKernel::RegistersF32, TileLayout::Rows, TileColumns::UpTo32, tile);

@@ -1,6 +1,10 @@
 //! What a plan knows of a device: limits and features as plain numbers.
 
 use super::Tuning;
+use std::time::Duration;
+
+/// Far below the seconds after which a watchdog resets a GPU, and short enough for a display on the same one.
+const DISPATCH_TARGET: Duration = Duration::from_millis(100);
 
 /// What sort of device it is.
 ///
@@ -56,10 +60,12 @@ pub struct DeviceCaps {
     pub name: String,
     /// What sort of device it is.
     pub kind: DeviceKind,
-    /// Device memory in bytes, where it is known.
+    /// Bytes of device memory that may be used, where it is known. What does not fit streams ([`Streaming`](super::Streaming)).
     pub memory: Option<u64>,
     /// Largest storage-buffer binding, in bytes. Larger data are cut into slabs.
     pub max_binding_bytes: u64,
+    /// Largest slab of the tensor, in bytes, below what the other limits allow.
+    pub max_slab_bytes: u64,
     /// Largest buffer, in bytes.
     pub max_buffer_bytes: u64,
     /// Storage buffers one kernel may bind.
@@ -88,6 +94,8 @@ pub struct DeviceCaps {
     pub timestamps: bool,
     /// CPU threads that share the work (1 on a GPU).
     pub threads: usize,
+    /// The longest that one dispatch is meant to take on a GPU; longer ones are done in parts.
+    pub dispatch_target: Duration,
     /// Tiles measured on this machine, which plans prefer to the built-in ones.
     pub tuning: Option<Tuning>,
 }
@@ -104,6 +112,7 @@ impl DeviceCaps {
             kind: DeviceKind::Cpu,
             memory: None,
             max_binding_bytes: u64::MAX,
+            max_slab_bytes: u64::MAX,
             max_buffer_bytes: u64::MAX,
             max_storage_buffers: u32::MAX,
             max_workgroup_invocations: 1,
@@ -118,6 +127,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: threads.max(1),
+            dispatch_target: DISPATCH_TARGET,
             tuning: None,
         }
     }
@@ -134,6 +144,7 @@ impl DeviceCaps {
             kind: DeviceKind::Other,
             memory: None,
             max_binding_bytes: 128 << 20,
+            max_slab_bytes: u64::MAX,
             max_buffer_bytes: 256 << 20,
             max_storage_buffers: 8,
             max_workgroup_invocations: 256,
@@ -148,6 +159,7 @@ impl DeviceCaps {
             subgroup_size: 0,
             timestamps: false,
             threads: 1,
+            dispatch_target: DISPATCH_TARGET,
             tuning: None,
         }
     }

@@ -130,7 +130,7 @@ pub(super) fn dispatches(
                 count: groups as u32,
                 grid_x: x,
                 stride: column_stride(width) as u32,
-                pad: 0,
+                group0: 0,
                 dims: per_mode(slab.dims.iter().map(|&d| d as u32)),
                 strides: strides(slab),
                 row0: problem.row0(slab),
@@ -141,6 +141,7 @@ pub(super) fn dispatches(
                 params: Params::Entry(params),
                 slots: vec![Slot::X(index), Slot::Factors(block), Slot::G(block)],
                 grid: [x, y, z],
+                slab: index,
             });
         }
     }

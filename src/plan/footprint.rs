@@ -1,6 +1,7 @@
 //! Memory of an MTTKRP or of CP-ALS on a device, buffer by buffer, before any of it is allocated.
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
+use super::streaming::{Streaming, slab_limit};
 use super::walk::Cut;
 use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, TreePlan, UpdatePlan, gemm};
 use crate::Result;
@@ -20,7 +21,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// The tensor, all slabs.
+    /// The tensor, all slabs; where it streams, one slab and what slabs are sent through.
     pub tensor: u64,
     /// All factors, with the weights and scales that lie behind them.
     pub factors: u64,
@@ -34,6 +35,8 @@ pub struct Footprint {
     pub algebra: u64,
     /// Parameters, timestamps, and buffers that results are read through.
     pub other: u64,
+    /// Set where all of the tensor and the rest exceed the device's memory ([`DeviceCaps::memory`]), and the tensor streams.
+    pub streaming: Option<Streaming>,
 }
 
 impl Footprint {
@@ -42,7 +45,7 @@ impl Footprint {
     /// # Errors
     /// What planning the buffers says.
     pub fn mttkrp(plan: &MttkrpPlan, caps: &DeviceCaps) -> Result<Self> {
-        Self::of_host_steps(std::slice::from_ref(plan), caps)
+        Self::of_host_steps(std::slice::from_ref(plan), caps).map(|bytes| bytes.within(plan, caps))
     }
 
     /// Of CP-ALS with a plan for each mode, and what `tree` keeps of the tensor. Sums in f64 for f32 data and the f32 kernels for numbers of too wide a range,
@@ -72,7 +75,8 @@ impl Footprint {
             return Ok(bytes);
         }
         let updates: Result<Vec<_>> = plans.iter().map(|plan| UpdatePlan::new(plan, caps)).collect();
-        let (Ok(updates), Some(first)) = (updates, plans.first()) else { return Ok(bytes) };
+        let Some(first) = plans.first() else { return Ok(bytes) };
+        let Ok(updates) = updates else { return Ok(bytes.within(first, caps)) };
         bytes.result = plans.iter().map(results).map(|blocks| blocks.sum::<u64>()).sum();
         let largest = |slot| buffer_bytes(updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0));
         bytes.algebra = UpdatePlan::SLOTS.into_iter().map(largest).sum();
@@ -92,7 +96,7 @@ impl Footprint {
             + updates.iter().map(|update| parameters(update.dispatches(), caps)).sum::<u64>()
             // The factors are read back at the end.
             + buffer_bytes(first.shape().iter().sum::<usize>() as u64 * stride);
-        Ok(bytes)
+        Ok(bytes.within(first, caps))
     }
 
     /// MTTKRPs one after the other, each result read back.
@@ -111,8 +115,10 @@ impl Footprint {
             });
         }
         let limit = buffer_limit(caps, dtype);
-        let tensor =
-            slabs(shape, dtype, limit)?.iter().map(|slab| buffer_bytes(slab.len() as u64 * dtype.bytes())).sum();
+        let tensor = slabs(shape, dtype, slab_limit(caps, dtype))?
+            .iter()
+            .map(|slab| buffer_bytes(slab.len() as u64 * dtype.bytes()))
+            .sum();
         let rows = factor_rows(shape) as u64 * dtype.bytes();
         let columns = column_blocks(shape, rank, dtype, limit)?;
         let block = |ends: &[usize]| buffer_bytes(rows * column_stride(ends[1] - ends[0]) as u64);
@@ -130,7 +136,20 @@ impl Footprint {
             tree: 0,
             algebra: 0,
             other: times + plans.iter().map(passing).max().unwrap_or(0),
+            streaming: None,
         })
+    }
+
+    /// With the tensor streaming, where that is what makes it fit or is nearer to it.
+    fn within(mut self, plan: &MttkrpPlan, caps: &DeviceCaps) -> Self {
+        let resident_bytes = self.peak();
+        let fits = caps.memory.is_none_or(|memory| resident_bytes <= memory);
+        let streaming = Streaming::new(plan.slabs(), plan.dtype()).filter(|s| !fits && s.device_bytes < self.tensor);
+        if let Some(streaming) = streaming {
+            self.tensor = streaming.device_bytes;
+            self.streaming = Some(Streaming { resident_bytes, ..streaming });
+        }
+        self
     }
 
     /// All of it together.
@@ -140,7 +159,7 @@ impl Footprint {
             .fold(0, u64::saturating_add)
     }
 
-    /// Cards with that much memory that together have as many bytes; `None` for cards of none.
+    /// Cards with that much memory that together have as many bytes, all of the tensor's among them; `None` for cards of none.
     ///
     /// ```
     /// # use polyad::plan::*;
@@ -150,7 +169,8 @@ impl Footprint {
     /// assert_eq!((bytes.cards(bytes.peak()), bytes.cards(bytes.peak() - 1)), (Some(1), Some(2)));
     /// ```
     pub fn cards(&self, memory: u64) -> Option<u64> {
-        (memory > 0).then(|| self.peak().div_ceil(memory))
+        let bytes = self.streaming.map_or(self.peak(), |streaming| streaming.resident_bytes);
+        (memory > 0).then(|| bytes.div_ceil(memory))
     }
 
     /// Bytes of a Khatri-Rao product that is formed whole, as the matrix-based method of the paper does: `R` times the dims

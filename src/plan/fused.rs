@@ -141,12 +141,16 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
     }
     if let Some(small) = tuning::fused_small(width, view.rows, view.last, dtype) {
         let rv = small.rv;
+        // vec4s of workgroup memory.
+        let room = caps.max_workgroup_memory / (4 * dtype.bytes() as u32);
         let bn = 4 * rv as usize;
         if view.cols {
             // Whole rows of X where they fit: what a workgroup reads is then contiguous.
             let lx = (view.rows.div_ceil(4).next_multiple_of(4) as u32).min(small.cols_wg);
             let lk = small.cols_wg / lx;
-            let bk = lk * small.steps;
+            let steps = [small.steps, small.steps / 2, small.steps / 4, 1];
+            let fits = |steps: &u32| lk * steps * rv + lx * lk <= room;
+            let bk = lk * steps.into_iter().find(fits).unwrap_or(1);
             let (runs, layout) = layout(bk);
             consts.extend(layout);
             consts.extend([("LX", lx), ("LK", lk), ("RV", rv), ("BK", bk)]);
@@ -185,14 +189,16 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
                 chain: |kernel, steps| 4 * steps + kernel.constant("WG").div_ceil(32) + 32,
             };
         }
-        let (runs, layout) = layout(4 * small.kl);
+        let fits = |kl: &u32| 4 * rv * (kl + 1) + kl * small.ml <= room;
+        let kl = [small.kl, small.kl / 2, small.kl / 4].into_iter().find(fits).unwrap_or(1);
+        let (runs, layout) = layout(4 * kl);
         consts.extend(layout);
-        consts.extend([("KL", small.kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv)]);
+        consts.extend([("KL", kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv)]);
         return Kernel {
             spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
             bm: (small.ml * small.tm) as usize,
             bn,
-            step: 4 * small.kl as usize,
+            step: 4 * kl as usize,
             runs,
             along_z: true,
             f16: false,
@@ -331,7 +337,8 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                         turn_stride: ((view.rows - 1) * view.right) as u32,
                         g_row0: slab.offsets[problem.mode] as u32,
                         weights_row: problem.weights_row(),
-                        pad: [0; 2],
+                        group0: 0,
+                        pad: 0,
                         dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                         row0: per_mode(others().map(|m| all_row0[m])),
                     };
@@ -341,6 +348,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                         params: Params::Fused(params),
                         slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(block), out],
                         grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                        slab: index,
                     });
                     if adds {
                         continue;
@@ -369,6 +377,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                         params: Params::Reduce(reduce),
                         slots: vec![Slot::Partial(place), Slot::Factors(block), Slot::G(block)],
                         grid: [x, y, 1],
+                        slab: index,
                     });
                 }
             }

@@ -74,7 +74,8 @@ pub(super) fn dispatches(
         // Rows of a scratch buffer: what fits a binding, and what one folded grid can cover.
         let most = usize::try_from(limit / dtype.bytes()).unwrap_or(usize::MAX) / width;
         let bytes = |rows: usize| (rows * width) as u64 * dtype.bytes();
-        let mut make_rows = |all: &mut Vec<Dispatch>, slab: &Slab, modes, q: &Range<usize>, with_weights, slot| {
+        let mut make_rows = |all: &mut Vec<Dispatch>, index: usize, modes, q: &Range<usize>, with_weights, slot| {
+            let slab = &slabs[index];
             let [x, y] = fold_grid(((q.len() * width) as u64).div_ceil(u64::from(WG)), caps)?;
             let params = KhatriRaoParams {
                 rows: q.len() as u32,
@@ -95,6 +96,7 @@ pub(super) fn dispatches(
                 params: Params::KhatriRao(params),
                 slots: vec![Slot::Factors(block), slot],
                 grid: [x, y, 1],
+                slab: index,
             });
             Ok::<_, crate::Error>(())
         };
@@ -103,7 +105,7 @@ pub(super) fn dispatches(
             let sides = Sides::new(problem.mode, slab);
             let rows0 = slab.offsets[problem.mode] as u32;
             for k in pieces(sides.k, most) {
-                make_rows(&mut all, slab, sides.inner, &k, 1, Slot::KhatriRao)?;
+                make_rows(&mut all, index, sides.inner, &k, 1, Slot::KhatriRao)?;
                 for m in pieces(sides.m, most) {
                     let (target, c_row0) = if sides.outer.is_some() {
                         (Slot::Partial(0), 0)
@@ -121,18 +123,20 @@ pub(super) fn dispatches(
                         c_row0,
                         accumulate: u32::from(sides.outer.is_none()),
                         grid_x: x,
-                        pad: [0; 3],
+                        group0: 0,
+                        pad: [0; 2],
                     };
                     all.push(Dispatch {
                         spec: gemm_spec.clone(),
                         params: Params::Gemm(params),
                         slots: vec![Slot::X(index), Slot::KhatriRao, target],
                         grid: [x, y, width.div_ceil(bn as usize) as u32],
+                        slab: index,
                     });
                     let Some((length, stride_q, stride_i, modes)) = sides.outer else { continue };
                     partial = partial.max(bytes(m.len()));
                     for q in pieces(length, most) {
-                        make_rows(&mut all, slab, modes, &q, 0, Slot::Outer)?;
+                        make_rows(&mut all, index, modes, &q, 0, Slot::Outer)?;
                         let rows = slab.dims[problem.mode];
                         let [x, y] = fold_grid(((rows * width) as u64).div_ceil(u64::from(WG)), caps)?;
                         let params = MultiplySumParams {
@@ -153,6 +157,7 @@ pub(super) fn dispatches(
                             params: Params::MultiplySum(params),
                             slots: vec![Slot::Outer, Slot::Partial(0), Slot::G(block)],
                             grid: [x, y, 1],
+                            slab: index,
                         });
                     }
                 }

@@ -136,6 +136,9 @@ pub struct Dispatch {
     pub slots: Vec<Slot>,
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
+    /// The slab that it works on, or that it makes something for. Those of one slab do not need those of a later one, so that
+    /// slabs may come one after the other, whatever the order of dispatches.
+    pub slab: usize,
 }
 
 /// Eight numbers, one per mode, as WGSL's uniform address space wants them: `array<vec4<u32>, 2>`.
@@ -163,8 +166,8 @@ pub struct EntryParams {
     pub grid_x: u32,
     /// Row stride of factors and result: the columns padded to a multiple of 4.
     pub stride: u32,
-    /// Fills the row.
-    pub pad: u32,
+    /// The first workgroup, where a dispatch is one part of several; 0 in plans.
+    pub group0: u32,
     /// Dims of the slab.
     pub dims: PerMode,
     /// Row-major strides of the slab.
@@ -231,8 +234,10 @@ pub struct GemmParams {
     pub accumulate: u32,
     /// Workgroups along x.
     pub grid_x: u32,
+    /// The first workgroup, where a dispatch is one part of several; 0 in plans.
+    pub group0: u32,
     /// Fills the row.
-    pub pad: [u32; 3],
+    pub pad: [u32; 2],
 }
 
 /// Parameters of `multiply_sum`: `G[g_row0 + i, r] += sum_q outer[q, r] * partial[q * stride_q + i * stride_i - m0, r]`,
@@ -320,8 +325,10 @@ pub struct FusedParams {
     pub g_row0: u32,
     /// Row of the factor buffer that holds the weights (likewise).
     pub weights_row: u32,
+    /// The first workgroup, where a dispatch is one part of several; 0 in plans.
+    pub group0: u32,
     /// Fills the row.
-    pub pad: [u32; 2],
+    pub pad: u32,
     /// Dims of the slab's other modes, in order.
     pub dims: PerMode,
     /// First factor row of each other mode for this slab.
@@ -468,6 +475,30 @@ pub enum Params {
 }
 
 impl Params {
+    /// The same for a part of the grid: from that workgroup on, in a grid of that width.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn part(mut self, group0: u32, width: u32) -> Self {
+        match &mut self {
+            Self::Entry(p) => (p.group0, p.grid_x) = (group0, width),
+            Self::Gemm(p) => (p.group0, p.grid_x) = (group0, width),
+            Self::Fused(p) => (p.group0, p.grid_x) = (group0, width),
+            _ => {}
+        }
+        self
+    }
+
+    /// Multiplications and additions of the kernels that can be done in parts; 0 for the others, which are short.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn work(&self) -> f64 {
+        let product = |numbers: &[u32]| numbers.iter().map(|&n| f64::from(n)).product::<f64>();
+        match self {
+            Self::Entry(p) => product(&p.dims) * f64::from(p.rank),
+            Self::Gemm(p) => product(&[p.m, p.k, p.rank]),
+            Self::Fused(p) => product(&[p.rows, p.reduction, p.partial_stride4, 4]),
+            _ => 0.0,
+        }
+    }
+
     /// The bytes that the uniform buffer gets.
     pub fn bytes(&self) -> &[u8] {
         match self {

@@ -12,6 +12,7 @@ mod kernel;
 mod memory;
 mod model;
 mod options;
+mod streaming;
 mod tile_width;
 mod tree;
 mod tuning;
@@ -32,6 +33,7 @@ pub use memory::{Slab, buffer_limit, column_blocks, column_stride, slabs};
 pub(crate) use memory::{buffer_bytes, factor_rows, group_scale_row, weights_row};
 pub use model::{Bound, CostModel, Machine, ModelBlocks, Prediction, Reuse};
 pub use options::{Method, PlanOptions, Precision, Reduction, Tree};
+pub use streaming::{Streaming, slab_limit};
 pub(crate) use tree::Kept;
 pub use tree::TreePlan;
 #[cfg(feature = "gpu")]
@@ -78,6 +80,8 @@ pub struct MttkrpPlan {
     tuning: Option<String>,
     /// How FUSED walks X on a CPU.
     walk: Option<Walk>,
+    /// Set where one MTTKRP with all of the tensor exceeds the device's memory.
+    streaming: Option<Streaming>,
 }
 
 /// What the parts of the planner share.
@@ -143,7 +147,7 @@ impl MttkrpPlan {
         }
         let limit = buffer_limit(caps, dtype);
         let on_gpu = caps.kind != DeviceKind::Cpu;
-        let slabs = if on_gpu { slabs(&shape, dtype, limit)? } else { Vec::new() };
+        let slabs = if on_gpu { slabs(&shape, dtype, slab_limit(caps, dtype))? } else { Vec::new() };
         let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
@@ -187,7 +191,7 @@ impl MttkrpPlan {
         let walk = fused_on_cpu.then(|| Walk::new(&shape, mode, rank, dtype));
         let columns = std::mem::take(&mut problem.columns);
         let (tile, column_block) = (blocks.tile, blocks.columns);
-        Ok(Self {
+        let mut plan = Self {
             mode,
             rank,
             dtype,
@@ -206,8 +210,11 @@ impl MttkrpPlan {
             fallback,
             tuning,
             walk,
+            streaming: None,
             shape,
-        })
+        };
+        plan.streaming = Footprint::mttkrp(&plan, caps)?.streaming;
+        Ok(plan)
     }
 
     /// The same MTTKRP of f32 data by FUSED with sums and result in f64.
@@ -393,6 +400,13 @@ impl MttkrpPlan {
         self.tuning.as_deref()
     }
 
+    /// How the tensor passes through the device where one MTTKRP with all of it there would not fit the device's memory; `None`
+    /// where it fits, where memory is not known, and on a CPU. See [`Streaming`] for an example. CP-ALS needs more than one
+    /// MTTKRP: [`Footprint::cp_als`] tells of it.
+    pub fn streaming(&self) -> Option<Streaming> {
+        self.streaming
+    }
+
     /// How FUSED walks X on a CPU; `None` for anything else.
     pub(crate) fn walk(&self) -> Option<&Walk> {
         self.walk.as_ref()
@@ -507,6 +521,9 @@ impl fmt::Display for MttkrpPlan {
             let bound = self.scratch_bound.map_or(String::new(), |bound| format!(", for this shape at most {bound}"));
             writeln!(f, "scratch {} bytes{bound}", self.total_scratch_bytes())?;
             writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
+        }
+        if let Some(s) = &self.streaming {
+            writeln!(f, "streams {} slabs of at most {} bytes, {} bytes in all", s.slabs, s.slab_bytes, s.pass_bytes)?;
         }
         self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))
     }

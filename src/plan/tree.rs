@@ -8,6 +8,7 @@ pub(crate) use kept::Kept;
 
 use super::kernel::Dispatch;
 use super::memory::{Slab, buffer_limit, column_blocks, slabs};
+use super::streaming::slab_limit;
 use super::{DeviceCaps, DeviceKind, Footprint, Method, MttkrpPlan, PlanOptions, Reduction, Tree, tuning};
 use crate::{Error, Result, Shape};
 use dispatches::Product;
@@ -103,7 +104,7 @@ impl TreePlan {
         if !on_cpu && column_blocks(&shape, rank, options.dtype, limit)?.len() > 2 {
             return Ok(none(format!("the factors exceed a binding of {limit} bytes")));
         }
-        let slabs = if on_cpu { Vec::new() } else { slabs(&shape, options.dtype, limit)? };
+        let slabs = if on_cpu { Vec::new() } else { slabs(&shape, options.dtype, slab_limit(caps, options.dtype))? };
         let asked = Asked { shape: &shape, rank, options, caps, slabs, limit };
         let rooms = asked.rooms();
         let mut best: Option<(f64, Vec<Range<usize>>)> = None;
@@ -178,7 +179,9 @@ impl TreePlan {
         let (dims, rank) = plans.first().map_or((&[][..], 0), |plan| (plan.shape().dims(), plan.rank()));
         let plan = Self::new(dims, rank, tree, memory_budget, options, caps)?;
         if let Some(memory) = caps.memory.filter(|_| !plan.groups.is_empty()) {
-            let needed = Footprint::cp_als(plans, &plan, caps)?.peak();
+            // A tensor that streams leaves no room for products, and one that need not stream is worth more.
+            let bytes = Footprint::cp_als(plans, &plan, caps)?;
+            let needed = bytes.streaming.map_or(bytes.peak(), |streaming| streaming.resident_bytes);
             if needed > memory {
                 let name = &caps.name;
                 let why = format!("with kept products {needed} bytes are needed, and {name} has {memory}");

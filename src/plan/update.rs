@@ -116,6 +116,7 @@ impl UpdatePlan {
                 params: Params::Update(UpdateParams { grid_x: x, ..params }),
                 slots: slots.to_vec(),
                 grid: [x, y, 1],
+                slab: 0,
             });
             Ok::<_, Error>(())
         };

@@ -34,6 +34,12 @@ pub struct Work {
     /// repeatable and leaves matrix units unused. Other methods ignore it
     #[arg(long, default_value = "partials", value_parser = reductions())]
     pub reduction: Reduction,
+    /// The longest that one dispatch on a GPU is meant to take, in milliseconds; longer ones are done in parts, with the
+    /// same result [default: 100]
+    #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
+    pub dispatch_ms: Option<std::time::Duration>,
+    #[arg(long, value_name = "BYTES", value_parser = card_memory, help = Bytes::HELP)]
+    pub card_memory: Option<Bytes>,
 }
 
 impl Work {
@@ -74,8 +80,18 @@ pub struct Bytes(pub u64);
 
 impl Bytes {
     /// What the option says of itself.
-    pub const HELP: &str = "Memory of one card: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: the device's own \
-                            where it is known]";
+    pub const HELP: &str = "Memory of the card that may be used: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB. A tensor \
+                            that does not fit streams from the host [default: the device's own where it is known]";
+}
+
+/// `--dispatch-ms`: milliseconds.
+fn milliseconds(text: &str) -> Result<std::time::Duration, String> {
+    let wanted = || format!("{text:?} is no number of milliseconds above 0, such as 100 or 0.5");
+    let value = text.parse::<f64>().map_err(|_| wanted())?;
+    if value.is_nan() || value <= 0.0 {
+        return Err(wanted());
+    }
+    std::time::Duration::try_from_secs_f64(value / 1e3).map_err(|_| wanted())
 }
 
 /// `--card-memory` and `--memory-budget`: a number of bytes, or a number with a unit.

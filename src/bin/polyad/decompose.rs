@@ -1,6 +1,6 @@
 //! `polyad decompose`: CP-ALS of a tensor in a file.
 
-use crate::args::{Bytes, Kept, Ranks, Work, at_least_one, card_memory, every};
+use crate::args::{Kept, Ranks, Work, at_least_one, every};
 use crate::device::{Choice, choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
@@ -11,7 +11,7 @@ use ndarray::ArrayViewD;
 use polyad::io::{self, TensorFile};
 use polyad::plan::{DeviceCaps, MttkrpPlan};
 use polyad::{
-    Backend, Checkpoint, CpAlsOptions, CpAlsResult, Dtype, Error, Every, Init, MAX_ORDER, Real, Seconds, Shape,
+    Backend, Checkpoint, CpAlsOptions, CpAlsResult, Dtype, Error, Every, Init, MAX_ORDER, Real, Seconds, Shape, Sweep,
     cp_als_with,
 };
 use std::ops::ControlFlow;
@@ -79,14 +79,15 @@ pub struct Args {
     /// Go on from the state in the folder of --checkpoint, if there is one
     #[arg(long, requires = "checkpoint")]
     resume: bool,
+    /// Where the GPU fails, go on on the CPU: from the checkpoint, if there is one, else from the start
+    #[arg(long)]
+    or_on_cpu: bool,
     /// Print every N-th sweep
     #[arg(long, value_name = "N", default_value_t = 1)]
     print_every: usize,
     /// Print the plan and what it costs first (see `polyad plan`)
     #[arg(long)]
     explain: bool,
-    #[arg(long, value_name = "BYTES", value_parser = card_memory, help = Bytes::HELP)]
-    card_memory: Option<Bytes>,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     quiet: bool,
@@ -192,16 +193,20 @@ fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result
         options: args.work.plan(choice.dtype),
         kept: args.kept,
         caps: choice.device.caps(),
-        card_memory: args.card_memory.map(|bytes| bytes.0),
+        card_memory: choice.card_memory(&args.work),
         machine: None,
     };
     let forecast = question.answer()?;
+    let refusal = question.refusal(&forecast);
+    if let Some(streams) = forecast.streams().filter(|_| refusal.is_none() && !args.explain) {
+        out.line(format_args!("streams  {streams}"));
+    }
     if args.explain {
         out.line("");
         forecast.print(out);
         out.line("");
     }
-    match question.refusal(&forecast) {
+    match refusal {
         Some(reason) => Err(Failure::Failed(reason)),
         None => Ok(()),
     }
@@ -330,10 +335,15 @@ fn one<T: Real>(
         warn(&format!("{} is not there: starting from the beginning", checkpoint.file().display()));
     }
     let progress = Progress::new(range || args.quiet || args.json, args.sweeps, args.print_every);
-    let result = cp_als_with(&choice.device, x.view(), &options, |sweep| {
+    let callback = |sweep: &Sweep| {
         progress.sweep(sweep, out);
         if progress::interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    };
+    let result = if args.or_on_cpu {
+        choice.device.cp_als_or_on_cpu(x.view(), &options, callback)
+    } else {
+        cp_als_with(&choice.device, x.view(), &options, callback)
+    };
     progress.finish();
     let result = result?;
     let mut warnings = choice.warnings.clone();

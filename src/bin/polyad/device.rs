@@ -18,6 +18,14 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
+impl Choice {
+    /// The bytes of `--card-memory`, no more than the device has.
+    pub fn card_memory(&self, work: &Work) -> Option<u64> {
+        let own = self.device.caps().memory;
+        work.card_memory.map(|bytes| own.map_or(bytes.0, |own| own.min(bytes.0)))
+    }
+}
+
 /// Starts the threads of `--threads`, which all work on the CPU is done by: before anything is read, as reading uses them.
 pub fn start_threads(work: &Work) -> Result<(), Failure> {
     let Some(threads) = work.threads else { return Ok(()) };
@@ -40,6 +48,7 @@ pub fn choose(work: &Work, shape: &Shape, rank: usize, natural: Dtype) -> Result
         "gpu" => open(None, work)?,
         _ => open(Some(&work.device), work)?,
     };
+    let device = within_budget(device, work);
     let mut warnings = warnings_of(&device);
     if work.tuning.is_some() && matches!(device, Device::Cpu(_)) {
         warnings.push("--tuning has no use on the CPU".into());
@@ -135,6 +144,24 @@ fn retuned(device: Device, work: &Work) -> Result<Device, Failure> {
 #[cfg(not(feature = "gpu"))]
 fn retuned(device: Device, _work: &Work) -> Result<Device, Failure> {
     Ok(device)
+}
+
+/// A GPU with the memory of `--card-memory` and the time of `--dispatch-ms`.
+#[cfg(feature = "gpu")]
+fn within_budget(device: Device, work: &Work) -> Device {
+    let Device::Gpu(mut gpu) = device else { return device };
+    if let Some(bytes) = work.card_memory {
+        gpu = gpu.with_memory_budget(bytes.0);
+    }
+    if let Some(target) = work.dispatch_ms {
+        gpu = gpu.with_dispatch_target(target);
+    }
+    Device::Gpu(gpu)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn within_budget(device: Device, _work: &Work) -> Device {
+    device
 }
 
 /// What the device itself has to say.

@@ -77,7 +77,10 @@ pub struct Cost {
     pub algebra_bytes: Option<u64>,
     pub other_bytes: Option<u64>,
     pub peak_bytes: Option<u64>,
+    /// Streaming or not.
     pub fits: Option<Known<bool>>,
+    /// Set where the tensor does not fit beside the rest and streams.
+    pub streams: Option<Streams>,
     pub cards: Option<Known<u64>>,
     /// Of all modes together (or the one asked for).
     pub flops: Option<f64>,
@@ -87,6 +90,31 @@ pub struct Cost {
     pub words: Option<BTreeMap<&'static str, &'static str>>,
     /// What bounds T_inf, mode by mode.
     pub bounds: Option<Vec<&'static str>>,
+}
+
+/// How the tensor passes through the device.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Streams {
+    pub slabs: usize,
+    /// Of the largest.
+    pub slab_bytes: u64,
+    /// Moved over the bus by a sweep (by the one MTTKRP, if that is what was asked).
+    pub sweep_bytes: u64,
+    /// What would be needed with all of the tensor on the device.
+    pub resident_bytes: u64,
+}
+
+impl std::fmt::Display for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { slabs, slab_bytes, sweep_bytes, resident_bytes } = *self;
+        write!(
+            f,
+            "{slabs} slabs of at most {} from the host, {} in all; without that {} would be needed",
+            bytes(slab_bytes),
+            bytes(sweep_bytes),
+            bytes(resident_bytes)
+        )
+    }
 }
 
 /// How one mode is computed.
@@ -177,6 +205,12 @@ impl Question<'_> {
             other_bytes: Some(bytes.other),
             peak_bytes: Some(bytes.peak()),
             fits: Some(Known::of(memory.map(|memory| bytes.peak() <= memory))),
+            streams: bytes.streaming.map(|s| Streams {
+                slabs: s.slabs,
+                slab_bytes: s.slab_bytes,
+                sweep_bytes: s.pass_bytes.saturating_mul(plans.len() as u64),
+                resident_bytes: s.resident_bytes,
+            }),
             cards: Some(Known::of(memory.and_then(|memory| bytes.cards(memory)))),
             flops: Some(models.iter().map(CostModel::flops).sum()),
             seconds: self.machine.map(|machine| Reuse::ALL.map(|reuse| (reuse.name(), sum(reuse, &machine))).into()),
@@ -193,7 +227,7 @@ impl Question<'_> {
         if let Some(mode) = self.mode {
             shape.check_mode(mode)?;
         }
-        let limit = polyad::plan::buffer_limit(self.caps, self.options.dtype);
+        let limit = polyad::plan::slab_limit(self.caps, self.options.dtype);
         let needed = (shape.len() as u64).saturating_mul(self.options.dtype.bytes());
         let most = limit.saturating_mul(MAX_SLABS);
         if self.caps.kind != polyad::plan::DeviceKind::Cpu && needed > most {
@@ -347,6 +381,11 @@ fn sharing(tree: &TreePlan) -> Sharing {
 }
 
 impl Forecast {
+    /// How the tensor passes through the device with the chosen method, if it does.
+    pub fn streams(&self) -> Option<Streams> {
+        self.methods.get(self.chosen)?.streams
+    }
+
     /// For people.
     pub fn print(&self, out: &mut Out) {
         let what = self.mode.map_or("CP-ALS over all modes".into(), |mode| format!("one MTTKRP of mode {mode}"));
@@ -368,6 +407,10 @@ impl Forecast {
             ));
         }
         self.tree.iter().for_each(|tree| out.line(format_args!("sweep    {}", tree.text)));
+        if let Some(streams) = self.streams() {
+            let what = if self.mode.is_some() { "" } else { ", every sweep" };
+            out.line(format_args!("streams  {streams}{what}"));
+        }
         self.warnings.iter().for_each(|warning| out.line(format_args!("warning  {warning}")));
         out.line("\nbytes on the device");
         let head =
@@ -387,6 +430,7 @@ impl Forecast {
             let mut row = vec![(*name).to_owned()];
             row.extend(counts.map(|count| count.unwrap_or(0).to_string()));
             row.push(match cost.fits {
+                Some(Known::Yes(true)) if cost.streams.is_some() => "streaming".into(),
                 Some(Known::Yes(true)) => "yes".into(),
                 Some(Known::Yes(false)) => "no".into(),
                 _ => "unknown".into(),

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::report::{Out, number, warn};
 use ndarray::{Array1, Array2, ArrayView2};
 use polyad::io::{self, TensorFile};
+use polyad::plan::Footprint;
 use polyad::{Backend, CpTensor, Dtype, Error, Method, MttkrpPlan, Real, Shape};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -95,11 +96,17 @@ fn mttkrp<T: Real>(
     let device = &choice.device;
     let plan = MttkrpPlan::new(shape, args.mode, rank, &options, device.caps())?;
     plan.warnings().iter().for_each(|w| warn(w));
+    let need = Footprint::mttkrp(&plan, device.caps())?;
+    let memory = choice.card_memory(&args.work).or(device.caps().memory);
+    if let Some(available) = memory.filter(|&memory| need.peak() > memory) {
+        let what = "this MTTKRP".into();
+        return Err(Error::LimitTooSmall { limit: "device memory", what, needed: need.peak(), available }.into());
+    }
     let data = file.read::<T>()?;
     io::check_finite("the tensor", data.view().view())?;
 
     let start = Instant::now();
-    let x = device.upload_tensor(data.view())?;
+    let x = device.place_tensor(need, data.view())?;
     let u = device.upload_factors(Some(model.weights().view()), &factors)?;
     let uploaded = start.elapsed();
     let mut g = Array2::zeros((shape.rows(args.mode), rank));
@@ -115,8 +122,11 @@ fn mttkrp<T: Real>(
 
     let tile = if plan.method() == Method::Tile { format!(" (tile {})", plan.tile()) } else { String::new() };
     let tuning = plan.tuning().map_or(String::new(), |name| format!(" (tuning file {name})"));
+    let streams = need.streaming.map_or(String::new(), |streaming| {
+        format!(" (streaming {} slabs, {} bytes)", streaming.slabs, streaming.pass_bytes)
+    });
     out.line(format_args!(
-        "{} ({}), {}{tile}{tuning} in {}: {} seconds, transfer {}, written to {}",
+        "{} ({}), {}{tile}{tuning}{streams} in {}: {} seconds, transfer {}, written to {}",
         device.name(),
         choice.why,
         plan.method(),

@@ -1,6 +1,6 @@
 //! `polyad plan`: what a problem would cost, before anything is allocated.
 
-use crate::args::{Bytes, Kept, Work, at_least_one, card_memory, dims};
+use crate::args::{Kept, Work, at_least_one, dims};
 use crate::device::{choose, start_threads};
 use crate::failure::Failure;
 use crate::forecast::Question;
@@ -36,8 +36,6 @@ pub struct Args {
     /// Plan for a device that is not here: a file with one object of `polyad devices --json`
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     profile: Option<PathBuf>,
-    #[arg(long, value_name = "BYTES", value_parser = card_memory, help = Bytes::HELP)]
-    card_memory: Option<Bytes>,
     /// Bytes per second of the device's memory, for predicted times
     #[arg(long, value_name = "B/S", requires = "peak", allow_negative_numbers = true)]
     bandwidth: Option<f64>,
@@ -71,7 +69,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         }
     }
     let shape = Shape::new(&args.dims)?;
-    let (caps, device) = match &args.profile {
+    let (mut caps, device) = match &args.profile {
         Some(path) => (profile::read(path)?, None),
         None => {
             start_threads(&args.work)?;
@@ -79,6 +77,8 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
             (choice.device.caps().clone(), Some(choice.device))
         }
     };
+    // A card larger than the one at hand may be planned for, too.
+    caps.memory = args.work.card_memory.map(|bytes| bytes.0).or(caps.memory);
     let dtype = args.work.dtype.unwrap_or(Dtype::F32);
     if dtype == Dtype::F64 && !caps.f64 {
         let needed_for = "--dtype f64".into();
@@ -103,7 +103,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         options: args.work.plan(dtype),
         kept: args.kept,
         caps: &caps,
-        card_memory: args.card_memory.map(|bytes| bytes.0),
+        card_memory: args.work.card_memory.map(|bytes| bytes.0),
         machine,
     };
     let forecast = question.answer()?;

@@ -118,7 +118,8 @@ impl Asked<'_> {
                 turn_stride: 0,
                 g_row0: 0,
                 weights_row: weights_row(shape) as u32,
-                pad: [0; 2],
+                group0: 0,
+                pad: 0,
                 dims: per_mode(modes.iter().map(|&(dim, _)| dim)),
                 row0: per_mode(modes.iter().map(|&(_, row)| row)),
             };
@@ -133,6 +134,7 @@ impl Asked<'_> {
                 params: Params::Fused(params),
                 slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(0), Slot::Tree(index)],
                 grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                slab: index,
             });
         }
         Ok(all)
@@ -221,6 +223,7 @@ impl Asked<'_> {
             params: Params::MultiTtv(params),
             slots: vec![Slot::Tree(index), Slot::Factors(0), Slot::Partial(0)],
             grid: [x, y, 1],
+            slab: index,
         };
         let (lanes, outputs) = reduce_shape(pieces);
         let [x, y] = fold_grid((rows * stride4).div_ceil(outputs) as u64, self.caps)?;
@@ -248,6 +251,7 @@ impl Asked<'_> {
             params: Params::Reduce(reduce),
             slots: vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)],
             grid: [x, y, 1],
+            slab: index,
         };
         let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + pieces.div_ceil(lanes) + lanes + 1;
         Ok(([sum, reduce], additions as u64, one * pieces as u64))

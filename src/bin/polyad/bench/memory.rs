@@ -11,7 +11,9 @@ use polyad::{Method, MttkrpPlan, Tree};
 const WHOLE: &str = "matrix-based: whole Khatri-Rao product";
 
 pub fn draw(setting: &Setting<'_>) -> Result<Drawn, Failure> {
-    let caps = planned_caps(setting)?;
+    // Bytes of whole tensors, whatever the memory of the card at hand.
+    let mut caps = planned_caps(setting)?;
+    caps.memory = None;
     let card = setting.args.card_memory.map_or(80_000_000_000, |bytes| bytes.0);
     let mut table = Table::new(&[
         "method",

@@ -1,0 +1,238 @@
+//! Dispatches that would take too long are done in parts. A watchdog resets a device whose dispatch takes some seconds, and
+//! a display waits for it meanwhile.
+//!
+//! How long a kernel takes is measured once, on a part of its first dispatch: first so small a one that any device does it
+//! in time, then larger ones until the clock can be trusted. A part is a range of the grid's workgroups. They do not depend
+//! on each other, so parts change no bit of a result. A single workgroup is never divided.
+
+use super::Inner;
+use super::record::Prepared;
+use crate::Result;
+use crate::plan::{Dispatch, KernelSpec, Params};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Multiplications and additions per second that any device is trusted to do.
+const SLOW: f64 = 2e9;
+
+/// Share of the target that parts aim at: kernels are not always as fast as when they were measured.
+const AIM: f64 = 0.5;
+
+/// Multiplications and additions per second by kernel, as measured.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    rates: Mutex<HashMap<KernelSpec, f64>>,
+}
+
+impl Pace {
+    fn rate(&self, spec: &KernelSpec) -> Option<f64> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).get(spec).copied()
+    }
+
+    fn learn(&self, spec: &KernelSpec, rate: f64) {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.clone(), rate);
+    }
+}
+
+/// Workgroups of a grid's first two dimensions.
+fn groups(grid: [u32; 3]) -> u64 {
+    u64::from(grid[0]) * u64::from(grid[1])
+}
+
+/// A grid in parts of at most so many workgroups: parameters and grid of each. Every workgroup is in exactly one.
+fn parts(params: Params, grid: [u32; 3], most: u64, width: u32) -> Vec<(Params, [u32; 3])> {
+    let [x, y, z] = grid;
+    let all = groups(grid);
+    if most >= all {
+        return vec![(params, grid)];
+    }
+    let rows = most / u64::from(x);
+    // Whole rows of the grid, or less than one.
+    let (step, row) = if rows > 0 { (rows * u64::from(x), x) } else { (most.clamp(1, u64::from(width)), 0) };
+    let mut made = Vec::new();
+    let mut first = 0;
+    while first < all {
+        let count = step.min(all - first);
+        let part = if row > 0 { [row, (count / u64::from(row)) as u32, z] } else { [count as u32, 1, z] };
+        made.push((params.part(first as u32, part[0]), part));
+        first += count;
+    }
+    debug_assert!(made.iter().map(|(_, grid)| groups(*grid)).sum::<u64>() == u64::from(x) * u64::from(y));
+    made
+}
+
+impl Inner {
+    /// The parts of a dispatch, by what is known of its kernel.
+    pub(super) fn parts(&self, dispatch: &Dispatch, params: Params) -> Vec<(Params, [u32; 3])> {
+        let (work, grid) = (params.work(), dispatch.grid);
+        let target = self.caps.dispatch_target.as_secs_f64();
+        let most = match self.pace.rate(&dispatch.spec).filter(|_| work > SLOW * target) {
+            Some(rate) => (groups(grid) as f64 * AIM * rate * target / work).max(1.0),
+            None => f64::INFINITY,
+        };
+        parts(params, grid, most as u64, self.caps.max_workgroups_per_dim)
+    }
+
+    /// Measures the kernels of dispatches that may be long and were not measured yet. `prepare` is given one part; what it
+    /// computes is of no use, and has to be overwritten or cleared afterwards.
+    pub(super) fn measure_pace(
+        &self,
+        dispatches: &[Dispatch],
+        prepare: impl Fn(Dispatch) -> Result<Prepared>,
+    ) -> Result<()> {
+        let target = self.caps.dispatch_target.as_secs_f64();
+        for dispatch in dispatches {
+            let (work, all) = (dispatch.params.work(), groups(dispatch.grid));
+            if work <= SLOW * target || self.pace.rate(&dispatch.spec).is_some() {
+                continue;
+            }
+            let mut count = (all as f64 * SLOW * target / work).max(1.0);
+            loop {
+                let some = parts(dispatch.params, dispatch.grid, count as u64, self.caps.max_workgroups_per_dim);
+                let Some(&(params, grid)) = some.first() else { break };
+                let prepared = prepare(Dispatch { params, grid, ..dispatch.clone() })?;
+                let seconds = self.time(&prepared)?.as_secs_f64().max(1e-9);
+                let share = groups(grid) as f64 / all as f64;
+                self.pace.learn(&dispatch.spec, work * share / seconds);
+                if seconds >= target / 8.0 || some.len() == 1 {
+                    break;
+                }
+                count = groups(grid) as f64 * (AIM * target / seconds).clamp(2.0, 16.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&self, prepared: &Prepared) -> Result<Duration> {
+        // What was there before is not what is measured.
+        super::scope::scoped(&self.device, "measuring a kernel", || {
+            let before = self.queue.submit([]);
+            self.wait(Some(before), "measuring a kernel")?;
+            let mut encoder = self.encoder("pace");
+            prepared.encode(&mut encoder, None, None);
+            let start = Instant::now();
+            let submission = self.queue.submit([encoder.finish()]);
+            self.wait(Some(submission), "measuring a kernel")?;
+            Ok(start.elapsed())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{DeviceCaps, Footprint, Method, MttkrpPlan, PlanOptions};
+    use crate::{Backend, Gpu, Real};
+    use ndarray::{Array2, ArrayD, IxDyn};
+
+    /// Every workgroup once, whatever the sizes.
+    #[test]
+    fn parts_cover_a_grid() {
+        let params = Params::Gemm(Default::default());
+        for grid in [[1, 1, 1], [7, 1, 3], [7, 5, 2], [300, 40, 1]] {
+            for most in [0, 1, 2, 6, 7, 8, 20, 34, 299, 300, 12000] {
+                let mut seen = vec![0; (grid[0] * grid[1]) as usize];
+                for (params, [x, y, z]) in parts(params, grid, most, 250) {
+                    let Params::Gemm(p) = params else { panic!("{params:?}") };
+                    assert!(z == grid[2] && (x <= 250 || x == grid[0]));
+                    assert!(most == 0 || u64::from(x * y) <= most, "{grid:?} {most}: {x} x {y}");
+                    for at in 0..x * y {
+                        seen[(p.group0 + at / x * p.grid_x.max(x) + at % x) as usize] += 1;
+                    }
+                }
+                assert!(seen.iter().all(|&times| times == 1), "{grid:?} by {most}: {seen:?}");
+            }
+        }
+    }
+
+    fn array<T: Real>(dims: &[usize]) -> ArrayD<T> {
+        let mut at = 7u64;
+        ArrayD::from_shape_simple_fn(IxDyn(dims), || {
+            at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            T::of((at >> 40) as f64 / 16777216.0 - 0.5)
+        })
+    }
+
+    /// All modes by repeatable methods, whole and in as many parts as there are, on the device and streamed.
+    fn check<T: Real>(dims: &[usize], rank: usize, slab: u64) {
+        let Ok(whole) = Gpu::builder().max_slab_bytes(slab).build() else { return println!("skipped: no adapter") };
+        if T::DTYPE == crate::Dtype::F64 && !whole.caps().f64 {
+            return println!("skipped: no f64");
+        }
+        let caps = DeviceCaps { dispatch_target: Duration::from_nanos(1), ..whole.caps().clone() };
+        let hasty = Gpu::on(whole.inner.device.clone(), whole.inner.queue.clone(), caps, Vec::new());
+        let x = array::<T>(dims);
+        let factors: Vec<Array2<T>> =
+            dims.iter().map(|&rows| array::<T>(&[rows, rank]).into_shape_with_order((rows, rank)).unwrap()).collect();
+        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+        let mut most = 0;
+        for method in [Method::Fused, Method::Slice, Method::Gemm] {
+            for mode in 0..dims.len() {
+                let options = PlanOptions::default().method(method).dtype(T::DTYPE);
+                let run = |gpu: &Gpu| {
+                    let plan = MttkrpPlan::new(dims, mode, rank, &options, gpu.caps()).unwrap();
+                    let xd = gpu.place_tensor(Footprint::mttkrp(&plan, gpu.caps()).unwrap(), x.view()).unwrap();
+                    let u = gpu.upload_factors(None, &views).unwrap();
+                    let mut g = Array2::zeros((dims[mode], rank));
+                    gpu.mttkrp_into(&plan, &xd, &u, g.view_mut()).unwrap();
+                    let out = gpu.output::<T>(&plan).unwrap();
+                    let prepared = gpu.inner.prepare_mttkrp(&plan, &xd, &u, &out).unwrap();
+                    (g, prepared.len(), plan.dispatches().len(), xd.streaming().is_some())
+                };
+                let (expected, len, dispatches, _) = run(&whole);
+                assert_eq!(len, dispatches, "nothing is long");
+                // Too little for all of the tensor, and enough for slabs as they are.
+                let plan = MttkrpPlan::new(dims, mode, rank, &options, whole.caps()).unwrap();
+                let budget = Footprint::mttkrp(&plan, whole.caps()).unwrap().peak() - 1;
+                for (gpu, streams) in [(&hasty, false), (&hasty.with_memory_budget(budget), true)] {
+                    let (g, len, dispatches, streamed) = run(gpu);
+                    assert_eq!((&g, streamed), (&expected, streams), "{method} mode {mode} in {len} parts");
+                    assert!(len >= dispatches);
+                    most = most.max(len / dispatches);
+                }
+            }
+        }
+        assert!(most >= 4, "{most} parts of a dispatch at most");
+    }
+
+    #[test]
+    fn parts_change_no_bit() {
+        check::<f32>(&[60, 44, 52], 5, 150 << 10);
+        check::<f32>(&[13, 18, 15, 33], 20, 150 << 10);
+    }
+
+    #[test]
+    fn parts_change_no_bit_in_f64() {
+        check::<f64>(&[60, 44, 52], 20, 300 << 10);
+    }
+
+    /// A target of a tenth of what a kernel takes makes about ten parts or more.
+    #[test]
+    fn parts_follow_the_clock() {
+        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
+        let (dims, rank) = ([128, 96, 96], 64);
+        let x = array::<f32>(&dims);
+        let factors = dims.map(|rows| Array2::<f32>::ones((rows, rank)));
+        let plan = MttkrpPlan::new(&dims, 0, rank, &PlanOptions::default(), gpu.caps()).unwrap();
+        let xd = gpu.upload_tensor(x.view()).unwrap();
+        let u = gpu.upload_factors(None, &factors.each_ref().map(|f| f.view())).unwrap();
+        let mut g = Array2::zeros((dims[0], rank));
+        gpu.mttkrp_into(&plan, &xd, &u, g.view_mut()).unwrap();
+        let seconds = gpu.mttkrp_into(&plan, &xd, &u, g.view_mut()).unwrap().compute;
+        // Any device is trusted with this much in a tenth of it.
+        if plan.dispatches()[0].params.work() < SLOW * seconds.as_secs_f64() / 10.0 {
+            return println!("skipped: slower than any device should be");
+        }
+        let hasty = gpu.with_dispatch_target(seconds / 10);
+        let xd = hasty.upload_tensor(x.view()).unwrap();
+        let u = hasty.upload_factors(None, &factors.each_ref().map(|f| f.view())).unwrap();
+        let mut again = Array2::zeros((dims[0], rank));
+        hasty.mttkrp_into(&plan, &xd, &u, again.view_mut()).unwrap();
+        let out = hasty.output::<f32>(&plan).unwrap();
+        let parts = hasty.inner.prepare_mttkrp(&plan, &xd, &u, &out).unwrap().len();
+        println!("{parts} dispatches of {:?}, which took {seconds:?}", plan.dispatches().len());
+        assert!(parts >= plan.dispatches().len() + 4, "{parts}");
+        assert_eq!(again, g);
+    }
+}
