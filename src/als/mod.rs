@@ -4,6 +4,7 @@
 mod checkpoint;
 mod fit;
 mod init;
+mod leading;
 mod nonneg;
 mod normal_equations;
 mod nvecs;
