@@ -11,7 +11,7 @@ mod slice;
 mod tile;
 
 use crate::error::show;
-use crate::plan::{DeviceCaps, Method, MttkrpPlan};
+use crate::plan::{DeviceCaps, Method, MttkrpPlan, Walk};
 use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
 use job::Job;
 use ndarray::{Array1, Array2, ArrayView, ArrayView1, ArrayView2, ArrayViewMut2, CowArray, Dimension, IxDyn};
@@ -163,7 +163,7 @@ impl Backend for Cpu {
         let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
         let weights: Vec<T> = u.weights.to_vec();
         // What is too little work for a second thread is done on this one: to wake another takes longer.
-        let alone = plan.walk().is_some_and(|walk| walk.parts == 1) && g.len() <= SERIAL;
+        let alone = plan.walk().is_some_and(Walk::alone) && g.len() <= SERIAL;
         let work = |g: &mut [T]| run(plan, &job, &weights, g);
         let run = |g: &mut [T]| if alone { work(g) } else { self.install(|| work(g)) };
         match g.as_slice_mut() {
@@ -243,6 +243,10 @@ fn check<T: Real>(plan: &MttkrpPlan, dims: &[usize], u: &CpuFactors<T>, g: (usiz
 }
 
 fn check_finite<T: Real>(mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+    // In most cases all are, which is quicker to see without an index.
+    if factor.iter().fold(true, |finite, v| finite & v.is_finite()) {
+        return Ok(());
+    }
     match factor.indexed_iter().find(|(_, v)| !v.is_finite()) {
         Some(((i, r), v)) => {
             Err(Error::NonFinite { what: format!("factor {mode}"), index: vec![i, r], value: v.f64() })

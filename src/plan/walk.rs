@@ -1,6 +1,6 @@
 //! How FUSED walks X on a CPU: which modes are summed by the micro-kernel, in blocks of what size, and how the work is
-//! cut into parts. All of it follows from the dims, the rank and the element type, never from the number of threads,
-//! so that neither do the bits of the result.
+//! cut into parts. Parts that share rows of the result follow from the dims, the rank and the element type, never from
+//! the number of threads, so that neither do the bits of the result. Cuts between rows change no bits and fit the threads.
 
 use crate::{Dtype, Shape};
 use std::fmt;
@@ -17,11 +17,9 @@ pub(crate) enum Side {
     Both,
 }
 
-/// What the parts divide between them.
+/// What parts that share rows of the result divide between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The result's rows: no part shares any with another.
-    Rows,
     /// The row modes before the result's.
     Before,
     /// The row modes behind the result's.
@@ -51,23 +49,28 @@ pub(crate) struct Walk {
     /// Ranks of one block of KR.
     pub columns: usize,
     pub cut: Cut,
+    /// Parts with a result of their own; 1 where nothing is cut but rows.
     pub parts: usize,
+    /// Most pieces of the rows of each part: there is no point in more.
+    pub pieces: usize,
 }
 
-/// Bytes of a block of KR: small beside the second-level cache.
+/// Bytes of a block of KR: half of the smallest second-level cache there is.
 const BLOCK_BYTES: usize = 128 << 10;
 /// Most entries along k of a block.
 const STEP: usize = 384;
 /// The same where neighbours along k are a row apart, each in a cache line of its own.
 const LEFT_STEP: usize = 192;
-/// Most ranks of a block.
-const COLUMNS: usize = 512;
+/// Fewest entries along k for which blocks are made narrower instead.
+const LEAST_STEP: usize = 64;
 /// Ranks of a vector, for the estimates.
 const LANES: usize = 16;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
 const PART_WORK: usize = 1 << 17;
-/// Most parts.
-const PARTS: usize = 32;
+/// Most parts that share rows.
+const PARTS: usize = 96;
+/// Parts that are enough for any cut, so that one without partial results comes before one with more parts.
+const ENOUGH: usize = 32;
 /// Most elements of all partial results together, beyond the first four.
 const PARTIALS: usize = 1 << 19;
 
@@ -106,13 +109,14 @@ impl Walk {
             Side::Left => (product(split..mode), product(mode + 1..order)),
             Side::Both => (1, 1),
         };
-        let columns = rank.div_ceil(rank.div_ceil(COLUMNS)).next_multiple_of(LANES);
+        let widest = BLOCK_BYTES / (LEAST_STEP * dtype.bytes() as usize);
+        let columns = rank.div_ceil(rank.div_ceil(widest)).next_multiple_of(LANES);
         let longest = if side == Side::Left { LEFT_STEP } else { STEP };
-        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(64, longest);
+        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(LEAST_STEP, longest);
         let step = run.div_ceil(run.div_ceil(most));
         let steps = (most / run).clamp(1, runs);
         let rows = shape.rows(mode);
-        Self { side, split, run, runs, step, steps, before, rows, after, columns, cut: Cut::Rows, parts: 1 }
+        Self { side, split, run, runs, step, steps, before, rows, after, columns, cut: Cut::Sum, parts: 1, pieces: 1 }
     }
 
     /// Rows of the matrix that the micro-kernel sees.
@@ -126,8 +130,7 @@ impl Walk {
         let weights = if self.before > 1 || self.after > 1 { 2.0 } else { 0.0 };
         // A row's sum is multiplied by its weights and added to G.
         let flush = (3.0 + weights + 12.0 / vectors) / (self.step * self.steps) as f64;
-        // A row of KR is made once and used for all rows.
-        let form = (2.0 + 4.0 / vectors) / self.all_rows() as f64;
+        let form = self.form(rank);
         let block = self.step * self.all_rows() * dtype.bytes() as usize;
         let layout = match self.side {
             Side::Right => 0.0,
@@ -140,37 +143,64 @@ impl Walk {
         1.0 + flush + form + layout
     }
 
+    /// What making the rows of KR costs beside the products: each is made once and used for all rows.
+    fn form(&self, rank: usize) -> f64 {
+        (2.0 + 4.0 / rank.div_ceil(LANES) as f64) / self.all_rows() as f64
+    }
+
     /// Cuts the work into parts.
     fn cut(&mut self, shape: &Shape, rank: usize) {
         let work = shape.len().saturating_mul(rank.div_ceil(LANES));
-        let wanted = (work / PART_WORK).clamp(1, PARTS);
+        let wanted = (work / PART_WORK).max(1);
         // Parts that share rows have partial results, which take room and have to be added.
         let len = self.rows * rank;
-        let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1));
+        let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1)).min(PARTS);
         let (sum, least) = match self.side {
             Side::Both => (self.runs, self.steps.min(16)),
             Side::Right => (self.run, 64),
             Side::Left => (self.run, 128),
         };
         let narrow = if self.side == Side::Left { 256 } else { 16 };
-        let choices = [
-            (Cut::Before, self.before.min(partials)),
-            (Cut::Rows, self.rows / (narrow / self.after).max(1)),
-            (Cut::Sum, (sum / least).min(partials)),
-            (Cut::After, (self.after / narrow).min(partials)),
-        ];
-        let order: [usize; 4] = match self.side {
-            Side::Left => [2, 0, 1, 3],
-            _ => [1, 0, 3, 2],
+        let pieces = (self.rows / (narrow / self.after).max(1)).clamp(1, wanted);
+        let rows = (None, pieces);
+        let before = (Some(Cut::Before), self.before.min(partials));
+        let sum = (Some(Cut::Sum), (sum / least).min(partials));
+        let after = (Some(Cut::After), (self.after / narrow).min(partials));
+        let order = match self.side {
+            Side::Left => [sum, before, rows, after],
+            _ => [rows, before, after, sum],
         };
-        let mut best = (Cut::Rows, 1);
-        for (cut, parts) in order.map(|c| choices[c]) {
-            let parts = parts.min(wanted);
-            if parts > best.1 {
-                best = (cut, parts);
+        let mut best = (None, 1);
+        for (cut, parts) in order {
+            if parts.min(wanted).min(ENOUGH) > best.1.min(ENOUGH) {
+                best = (cut, parts.min(wanted));
             }
         }
-        (self.cut, self.parts) = best;
+        if let (Some(cut), parts) = best {
+            // A number that most numbers of threads divide, or nearly.
+            let even = if parts < 16 { 4 } else { 16 };
+            (self.cut, self.parts) = (cut, if parts < 4 { parts } else { parts / even * even });
+        }
+        self.pieces = (wanted / self.parts).clamp(1, pieces);
+    }
+
+    /// Whether it is too little work to be shared out.
+    pub fn alone(&self) -> bool {
+        self.parts == 1 && self.pieces == 1
+    }
+
+    /// Ranges of the rows into which each part is cut for that many threads.
+    pub fn row_pieces(&self, threads: usize, rank: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+        let form = self.form(rank);
+        // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew.
+        let time = |pieces: usize| {
+            let tasks = self.parts * pieces;
+            (tasks.div_ceil(threads) as f64 + 0.3) / tasks as f64 * (1.0 + form * pieces as f64)
+        };
+        let most = self.pieces.min(4 * threads);
+        let pieces = if threads == 1 { 1 } else { (1..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(1) };
+        let rows = self.rows;
+        (0..pieces).map(move |piece| share(rows, piece, pieces)..share(rows, piece + 1, pieces))
     }
 
     /// The range of that extent which part `part` has, if it is what is cut.
@@ -178,10 +208,14 @@ impl Walk {
         if cut != self.cut {
             return 0..extent;
         }
-        // Of any two extents below 2^64 the product fits 128 bits.
-        let at = |part: usize| (extent as u128 * part as u128 / self.parts as u128) as usize;
-        at(part)..at(part + 1)
+        share(extent, part, self.parts)..share(extent, part + 1, self.parts)
     }
+}
+
+/// Where part `part` of an extent begins.
+fn share(extent: usize, part: usize, parts: usize) -> usize {
+    // Of any two extents below 2^64 the product fits 128 bits.
+    (extent as u128 * part as u128 / parts as u128) as usize
 }
 
 impl fmt::Display for Walk {
@@ -192,12 +226,17 @@ impl fmt::Display for Walk {
             Side::Both => "all other modes".into(),
         };
         let cut = match self.cut {
-            Cut::Rows => "rows",
             Cut::Before => "modes before the result's",
             Cut::After => "modes behind the result's",
             Cut::Sum => "the sum",
         };
+        let parts = match (self.parts, self.pieces) {
+            (1, 1) => "1 part".to_string(),
+            (1, pieces) => format!("up to {pieces} parts of rows"),
+            (parts, 1) => format!("{parts} parts of {cut}"),
+            (parts, pieces) => format!("{parts} parts of {cut}, each in up to {pieces} of rows"),
+        };
         let k = self.step * self.steps;
-        write!(f, "{modes} summed first, {k} entries at a time; {} parts of {cut}", self.parts)
+        write!(f, "{modes} summed first, {k} entries at a time; {parts}")
     }
 }

@@ -25,13 +25,13 @@ pub(super) struct Scratch {
     outer: Vec<Line>,
 }
 
-/// A part: adds to `g`, whose first row is the result's row `first_row`.
+/// Some rows of a part: adds to `g`, which has these rows of the result.
 pub(super) struct Part<'a, T> {
     pub job: &'a Job<'a, T>,
     pub walk: &'a Walk,
     pub part: usize,
+    pub rows: Range<usize>,
     pub g: &'a mut [T],
-    pub first_row: usize,
     pub scratch: &'a mut Scratch,
 }
 
@@ -126,7 +126,7 @@ impl<T: Element> Part<'_, T> {
             _ => (0..1, walk.range(Cut::Sum, walk.run, self.part)),
         };
         let before = walk.range(Cut::Before, walk.before, self.part);
-        let rows = walk.range(Cut::Rows, walk.rows, self.part);
+        let rows = self.rows.clone();
         let after = walk.range(Cut::After, walk.after, self.part);
         // Rows of the result that are visited again and again should stay in a cache.
         let resident = if before.len() > 1 { (G_BYTES / (job.rank * size_of::<T>())).max(ROWS) } else { rows.len() };
@@ -214,7 +214,7 @@ impl<T: Element> Part<'_, T> {
             mode: job.mode - modes.start,
             index: [0; MAX_ORDER],
             rank: job.rank,
-            first_row: self.first_row,
+            first_row: self.rows.start,
         };
         rows.seek(run.start);
         let mut at = run.start;
