@@ -65,7 +65,8 @@ fn largest(
     let (mut vectors, mut values) = (Mat::zeros(rows, count), vec![0.0; count]);
     let stack = MemStack::new(&mut memory);
     let to = vectors.as_mut();
-    let info = partial_self_adjoint_eigen(to, &mut values, &operator, start.as_ref(), tolerance, Par::Seq, stack, params);
+    let info =
+        partial_self_adjoint_eigen(to, &mut values, &operator, start.as_ref(), tolerance, Par::Seq, stack, params);
     (info.n_converged_eigen == count).then_some((vectors, values))
 }
 

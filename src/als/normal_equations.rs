@@ -1,26 +1,30 @@
 //! The small dense part of CP-ALS, in f64: grams, their Hadamard product V, and A V = G.
 
 use crate::{Error, Real, Result};
-use faer::linalg::matmul::{matmul, triangular};
-use faer::linalg::solvers::{Llt, SelfAdjointEigen, Solve};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
+use faer::linalg::matmul::matmul;
+use faer::linalg::solvers::SelfAdjointEigen;
 #[cfg(feature = "gpu")]
 use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
 use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, s};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
-/// Entries of a block of a factor's rows, about. Blocks are one thread's work and have sums of their own, added in order:
-/// the bits do not depend on the number of threads.
-const BLOCK: usize = 1 << 14;
+/// Entries of a block of a factor's rows, and multiply-adds of a block of equations, about. Blocks are one thread's work and
+/// have sums of their own, added in order: the bits do not depend on the number of threads.
+const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
 /// Most blocks with grams of their own, and fewest rows of one.
 const GRAMS: (usize, usize) = (16, 1024);
 /// Columns of a strip of a gram.
-const STRIP: usize = 128;
+const STRIP: usize = 32;
+/// Largest system that one thread factors.
+const ALONE: usize = 256;
 
-/// `work` on every index below `count`, in order. One alone is done here: to wake a thread takes longer than small work.
-fn each<R: Send>(count: usize, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
-    if count == 1 { vec![work(0)] } else { (0..count).into_par_iter().map(work).collect() }
+/// `work` on every index below `count`, in order, shared out or here: to wake a thread takes longer than small work.
+fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
+    if share { (0..count).into_par_iter().map(work).collect() } else { (0..count).map(work).collect() }
 }
 
 /// `A^T A`.
@@ -34,31 +38,25 @@ pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
     let part = |task: usize| {
         let (block, first) = (task / strips, task % strips * STRIP);
         let (from, to) = (block * rows / blocks, (block + 1) * rows / blocks);
-        let (a, width) = (a.subrows(from, to - from), STRIP.min(rank - first));
-        let mut strip = Mat::zeros(rank - first, width);
-        let (square, below) = strip.as_mut().split_at_row_mut(width);
-        let own = a.subcols(first, width);
-        let (full, lower) = (triangular::BlockStructure::Rectangular, triangular::BlockStructure::TriangularLower);
-        triangular::matmul(square, lower, Accum::Replace, own.transpose(), full, own, full, 1.0, Par::Seq);
-        let behind = a.subcols(first + width, rank - first - width);
-        matmul(below, Accum::Replace, behind.transpose(), own, 1.0, Par::Seq);
+        let a = a.submatrix(from, first, to - from, rank - first);
+        let own = a.subcols(0, STRIP.min(rank - first));
+        let mut strip = Mat::zeros(rank - first, own.ncols());
+        matmul(strip.as_mut(), Accum::Replace, a.transpose(), own, 1.0, Par::Seq);
         strip
     };
-    let parts = each(blocks * strips, part);
+    let parts = each(blocks * strips, rows * rank * rank > BLOCK.1, part);
     let mut gram = Array2::zeros((rank, rank));
     for (task, strip) in parts.iter().enumerate() {
         let first = task % strips * STRIP;
         for (j, column) in strip.col_iter().enumerate() {
-            for (i, v) in column.iter().enumerate().skip(j) {
-                gram[[first + j, first + i]] += v;
-            }
+            let row = gram.slice_mut(s![first + j, first + j..]);
+            row.into_iter().zip(column.iter().skip(j)).for_each(|(sum, v)| *sum += v);
         }
     }
     // Symmetric to the last bit.
     for i in 1..rank {
-        for j in 0..i {
-            gram[[i, j]] = gram[[j, i]];
-        }
+        let (above, mut own) = gram.view_mut().split_at(Axis(0), i);
+        own.slice_mut(s![0, ..i]).assign(&above.column(i));
     }
     gram
 }
@@ -85,7 +83,8 @@ pub struct NormalEquations {
 }
 
 enum Factored {
-    Cholesky(Llt<f64>),
+    /// L.
+    Cholesky(Mat<f64>),
     /// Eigenvectors, and the inverses of the eigenvalues that count.
     Spectral(Mat<f64>, Vec<f64>),
 }
@@ -121,7 +120,7 @@ impl NormalEquations {
     /// iteration; that of the worst block. Infinite where V was singular.
     pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
         let one = |(b, block): (usize, &Factored)| {
-            let Factored::Cholesky(llt) = block else { return f64::INFINITY };
+            let Factored::Cholesky(l) = block else { return f64::INFINITY };
             let first = b * self.rank;
             let v = v.slice(s![first..first + self.rank, first..first + self.rank]);
             let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
@@ -131,7 +130,8 @@ impl NormalEquations {
             let mut smallest = 0.0;
             for _ in 0..3 {
                 x /= x.norm_l2();
-                llt.solve_in_place(x.as_mut());
+                solve_lower_triangular_in_place(l.as_ref(), x.as_mut(), Par::Seq);
+                solve_upper_triangular_in_place(l.transpose(), x.as_mut(), Par::Seq);
                 smallest = x.norm_l2();
             }
             largest * smallest
@@ -143,7 +143,7 @@ impl NormalEquations {
     pub(super) fn solve<T: Real>(&self, g: ArrayView2<'_, T>, mode: usize) -> Result<Array2<f64>> {
         let (rows, columns) = g.dim();
         let mut all: Vec<f64> = g.iter().map(|v| v.f64()).collect();
-        let count = (rows * columns).div_ceil(BLOCK).clamp(1, rows.max(1));
+        let count = (rows * columns * self.rank).div_ceil(BLOCK.1).clamp(1, rows.max(1));
         let mut blocks: Vec<_> = all.chunks_mut((rows.div_ceil(count) * columns).max(1)).collect();
         let finite = |block: &[f64]| block.iter().fold(true, |finite, v| finite & v.is_finite());
         // Whether what came in and what comes out is finite.
@@ -172,9 +172,9 @@ impl NormalEquations {
         for (b, block) in self.blocks.iter().enumerate() {
             let mut a = all.as_mut().subrows_mut(b * self.rank, self.rank);
             match block {
-                Factored::Cholesky(llt) => {
-                    solve_lower_triangular_in_place(llt.L(), a.as_mut(), Par::Seq);
-                    solve_upper_triangular_in_place(llt.L().transpose(), a, Par::Seq);
+                Factored::Cholesky(l) => {
+                    solve_lower_triangular_in_place(l.as_ref(), a.as_mut(), Par::Seq);
+                    solve_upper_triangular_in_place(l.transpose(), a, Par::Seq);
                 }
                 Factored::Spectral(vectors, inverse) => {
                     let mut parts = Mat::zeros(self.rank, a.ncols());
@@ -203,9 +203,9 @@ impl NormalEquations {
             let first = b * rank;
             let rows = root.chunks_mut(stride).skip(first).take(rank).enumerate();
             match block {
-                Factored::Cholesky(llt) => {
+                Factored::Cholesky(l) => {
                     let mut inverse = Mat::<f64>::zeros(rank, rank);
-                    invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
+                    invert_lower_triangular(inverse.as_mut(), l.as_ref(), faer::get_global_parallelism());
                     for (row, out) in rows {
                         // A column of the inverse is a row of its transpose.
                         let column = inverse.col(row).iter().enumerate().skip(row);
@@ -228,11 +228,15 @@ impl Factored {
     fn new(v: ArrayView2<'_, f64>, eps: f64, mode: usize) -> Result<Self> {
         let rank = v.nrows();
         let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-        if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
-            let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
+        let mut l = v.clone();
+        let par = if rank <= ALONE { Par::Seq } else { faer::get_global_parallelism() };
+        let mut memory = MemBuffer::new(cholesky_in_place_scratch::<f64>(rank, par, Default::default()));
+        let stack = MemStack::new(&mut memory);
+        if cholesky_in_place(l.as_mut(), Default::default(), par, stack, Default::default()).is_ok() {
+            let pivots = (0..rank).map(|r| l[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
-                return Ok(Self::Cholesky(llt));
+                return Ok(Self::Cholesky(l));
             }
         }
         let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
@@ -281,12 +285,12 @@ pub(super) fn normalize<T: Real>(a: Array2<f64>) -> Result<(Array1<f64>, Array2<
     let (rows, columns) = a.dim();
     let a = a.as_standard_layout();
     let a = a.as_slice().unwrap_or_default();
-    let count = a.len().div_ceil(BLOCK).clamp(1, rows.max(1));
+    let count = a.len().div_ceil(BLOCK.0).clamp(1, rows.max(1));
     let len = (rows.div_ceil(count) * columns).max(1);
     let count = a.len().div_ceil(len);
     let rows_of = |b: usize| a[b * len..a.len().min((b + 1) * len)].chunks_exact(columns);
     // By the largest entry first: squares of tiny or huge numbers leave the range of f64.
-    let largest = each(count, |b| {
+    let largest = each(count, count > 1, |b| {
         let mut largest = vec![0.0f64; columns];
         rows_of(b).for_each(|row| largest.iter_mut().zip(row).for_each(|(most, v)| *most = most.max(v.abs())));
         largest
@@ -298,7 +302,7 @@ pub(super) fn normalize<T: Real>(a: Array2<f64>) -> Result<(Array1<f64>, Array2<
     let mut largest = largest.unwrap_or_default();
     let zero: Vec<bool> = largest.iter().map(|&most| most == 0.0).collect();
     largest.iter_mut().filter(|most| **most == 0.0).for_each(|most| *most = 1.0);
-    let squares = each(count, |b| {
+    let squares = each(count, count > 1, |b| {
         let mut sums = vec![0.0; columns];
         for row in rows_of(b) {
             sums.iter_mut().zip(row).zip(&largest).for_each(|((sum, v), most)| *sum += (v / most) * (v / most));

@@ -67,9 +67,9 @@ const LEAST_STEP: usize = 64;
 const LANES: usize = 16;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
 const PART_WORK: usize = 1 << 17;
-/// Most parts that share rows.
+/// Most parts that share rows. Those of a sum have a KR of their own each; the others would make the same one again.
 const PARTS: usize = 96;
-/// Parts that are enough for any cut, so that one without partial results comes before one with more parts.
+/// Parts that are enough for any cut, so that one that costs less comes before one with more parts.
 const ENOUGH: usize = 32;
 /// Most elements of all partial results together, beyond the first four.
 const PARTIALS: usize = 1 << 19;
@@ -163,9 +163,9 @@ impl Walk {
         let narrow = if self.side == Side::Left { 256 } else { 16 };
         let pieces = (self.rows / (narrow / self.after).max(1)).clamp(1, wanted);
         let rows = (None, pieces);
-        let before = (Some(Cut::Before), self.before.min(partials));
+        let before = (Some(Cut::Before), self.before.min(partials).min(ENOUGH));
         let sum = (Some(Cut::Sum), (sum / least).min(partials));
-        let after = (Some(Cut::After), (self.after / narrow).min(partials));
+        let after = (Some(Cut::After), (self.after / narrow).min(partials).min(ENOUGH));
         let order = match self.side {
             Side::Left => [sum, before, rows, after],
             _ => [rows, before, after, sum],
@@ -177,9 +177,18 @@ impl Walk {
             }
         }
         if let (Some(cut), parts) = best {
-            // A number that most numbers of threads divide, or nearly.
-            let even = if parts < 16 { 4 } else { 16 };
-            (self.cut, self.parts) = (cut, if parts < 4 { parts } else { parts / even * even });
+            // Parts of one length, and blocks of one length in them.
+            let even = |extent: usize, parts: usize| extent.div_ceil(extent.div_ceil(parts));
+            self.cut = cut;
+            self.parts = match cut {
+                Cut::Before => even(self.before, parts),
+                Cut::After => even(self.after, parts),
+                Cut::Sum => parts,
+            };
+            if cut == Cut::Sum && self.side != Side::Both {
+                let len = self.run.div_ceil(parts);
+                self.step = len.div_ceil(len.div_ceil(self.step));
+            }
         }
         self.pieces = (wanted / self.parts).clamp(1, pieces);
     }
@@ -191,14 +200,15 @@ impl Walk {
 
     /// Ranges of the rows into which each part is cut for that many threads.
     pub fn row_pieces(&self, threads: usize, rank: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-        let form = self.form(rank);
+        let form = self.form(rank) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
         // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew.
         let time = |pieces: usize| {
             let tasks = self.parts * pieces;
             (tasks.div_ceil(threads) as f64 + 0.3) / tasks as f64 * (1.0 + form * pieces as f64)
         };
         let most = self.pieces.min(4 * threads);
-        let pieces = if threads == 1 { 1 } else { (1..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(1) };
+        let pieces =
+            if threads == 1 { 1 } else { (1..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(1) };
         let rows = self.rows;
         (0..pieces).map(move |piece| share(rows, piece, pieces)..share(rows, piece + 1, pieces))
     }
