@@ -183,7 +183,9 @@ const SERIAL: usize = 1 << 14;
 
 /// The kernel of the method, then the weights and the check that all of G is finite.
 fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
-    g.fill(T::zero());
+    if !plan.walk().is_some_and(Walk::once) {
+        g.fill(T::zero());
+    }
     let isa = Isa::best::<T>(job.rank);
     match plan.method() {
         // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
@@ -198,8 +200,15 @@ fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T])
             None => gemm::gemm(job, g)?,
         },
     }
+    // Unit weights, as in CP-ALS, are not worth another pass that writes.
+    let unit = weights.iter().all(|&w| w == <T as num_traits::One>::one());
     let finish = |(i, row): (usize, &mut [T])| {
-        row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
+        if !unit {
+            row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
+        }
+        if row.iter().fold(true, |finite, v| finite & v.is_finite()) {
+            return None;
+        }
         row.iter().position(|v| !v.is_finite()).map(|r| vec![i, r])
     };
     let bad = if g.len() <= SERIAL {

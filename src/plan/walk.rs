@@ -39,6 +39,8 @@ pub(crate) struct Walk {
     pub run: usize,
     /// Runs: what is left of the mode for `Both`, else 1.
     pub runs: usize,
+    /// Length of the last mode that is summed.
+    pub last: usize,
     /// Entries of a run in one block of KR; of whole runs, how many.
     pub step: usize,
     pub steps: usize,
@@ -63,6 +65,9 @@ const STEP: usize = 384;
 const LEFT_STEP: usize = 192;
 /// Fewest entries along k for which blocks are made narrower instead.
 const LEAST_STEP: usize = 64;
+/// Rows of all for which making KR is not worth it, entries of the last summed mode from which on it is not needed, and
+/// entries of a block then.
+const DIRECT: (usize, usize, usize) = (4, 32, 1024);
 /// Ranks of a vector, for the estimates.
 const LANES: usize = 16;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
@@ -116,7 +121,23 @@ impl Walk {
         let step = run.div_ceil(run.div_ceil(most));
         let steps = (most / run).clamp(1, runs);
         let rows = shape.rows(mode);
-        Self { side, split, run, runs, step, steps, before, rows, after, columns, cut: Cut::Sum, parts: 1, pieces: 1 }
+        let last = match side {
+            Side::Left => shape[split - 1],
+            _ => shape[order - 1],
+        };
+        let (cut, parts, pieces) = (Cut::Sum, 1, 1);
+        let mut walk =
+            Self { side, split, run, runs, last, step, steps, before, rows, after, columns, cut, parts, pieces };
+        if walk.direct() {
+            walk.step = run.div_ceil(run.div_ceil(DIRECT.2));
+        }
+        walk
+    }
+
+    /// Whether rows of the last summed mode's factor take the place of KR's, and the other summed modes weigh what has
+    /// been summed along that mode: a row of KR would be used too few times.
+    pub fn direct(&self) -> bool {
+        self.side != Side::Both && self.all_rows() <= DIRECT.0 && self.last >= DIRECT.1
     }
 
     /// Rows of the matrix that the micro-kernel sees.
@@ -145,7 +166,8 @@ impl Walk {
 
     /// What making the rows of KR costs beside the products: each is made once and used for all rows.
     fn form(&self, rank: usize) -> f64 {
-        (2.0 + 4.0 / rank.div_ceil(LANES) as f64) / self.all_rows() as f64
+        let each = if self.direct() { 0.5 } else { 2.0 + 4.0 / rank.div_ceil(LANES) as f64 };
+        each / self.all_rows() as f64
     }
 
     /// Cuts the work into parts.
@@ -177,12 +199,16 @@ impl Walk {
             }
         }
         if let (Some(cut), parts) = best {
-            // Parts of one length, and blocks of one length in them.
-            let even = |extent: usize, parts: usize| extent.div_ceil(extent.div_ceil(parts));
+            // An even number of parts, as near to one length as can be, and blocks of one length in them.
+            let even = |extent: usize| {
+                let lost = |count: &usize| (extent.div_ceil(*count) * count) as f64 / extent as f64;
+                let counts = (parts.div_ceil(2)..=parts).rev().filter(|count| count.is_multiple_of(2));
+                counts.min_by(|a, b| lost(a).total_cmp(&lost(b))).unwrap_or(parts)
+            };
             self.cut = cut;
             self.parts = match cut {
-                Cut::Before => even(self.before, parts),
-                Cut::After => even(self.after, parts),
+                Cut::Before => even(self.before),
+                Cut::After => even(self.after),
                 Cut::Sum => parts,
             };
             if cut == Cut::Sum && self.side != Side::Both {
@@ -190,7 +216,14 @@ impl Walk {
                 self.step = len.div_ceil(len.div_ceil(self.step));
             }
         }
-        self.pieces = (wanted / self.parts).clamp(1, pieces);
+        // Where there are parts already, rows may be cut finer to make their number fit the threads.
+        let finest = self.rows / (narrow.min(64) / self.after).max(1);
+        self.pieces = (wanted / self.parts).clamp(1, finest.max(1));
+    }
+
+    /// Whether every entry of the result is written once: by one block, and no other part has it.
+    pub fn once(&self) -> bool {
+        self.before * self.after == 1 && self.parts == 1 && self.runs <= self.steps && self.run <= self.step
     }
 
     /// Whether it is too little work to be shared out.
@@ -248,5 +281,68 @@ impl fmt::Display for Walk {
         };
         let k = self.step * self.steps;
         write!(f, "{modes} summed first, {k} entries at a time; {parts}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPES: [&[usize]; 8] = [
+        &[200, 200, 200],
+        &[400, 300, 200],
+        &[60, 60, 60, 60],
+        &[24, 24, 24, 24, 24],
+        &[2000, 50, 50],
+        &[3, 1000003, 3],
+        &[1000003, 3, 3],
+        &[5, 7],
+    ];
+
+    fn walks(ranks: &[usize]) -> Vec<(usize, Dtype, Walk, String)> {
+        let mut walks = Vec::new();
+        for dims in SHAPES {
+            let shape = Shape::new(dims).unwrap();
+            for (&rank, dtype) in ranks.iter().flat_map(|r| [(r, Dtype::F32), (r, Dtype::F64)]) {
+                for mode in 0..dims.len() {
+                    let walk = Walk::new(&shape, mode, rank, dtype);
+                    walks.push((rank, dtype, walk, format!("{dims:?} R {rank} {dtype} mode {mode}")));
+                }
+            }
+        }
+        walks
+    }
+
+    #[test]
+    fn a_block_of_kr_fits_the_second_level_cache() {
+        let made = |(_, _, walk, _): &(usize, Dtype, Walk, String)| !walk.direct();
+        for (_, dtype, walk, what) in walks(&[1, 8, 16, 100, 257, 512, 513, 3000]).into_iter().filter(made) {
+            let bytes = walk.step * walk.steps * walk.columns * dtype.bytes() as usize;
+            assert!(bytes <= BLOCK_BYTES, "{what}: {bytes} bytes, {walk}");
+        }
+    }
+
+    /// Cuts between rows take every row once, however many threads there are, and the rest does not ask for threads.
+    #[test]
+    fn pieces_are_all_rows() {
+        for (rank, _, walk, what) in walks(&[2, 64]) {
+            for threads in [1, 2, 3, 24, 64, 1000] {
+                let pieces: Vec<_> = walk.row_pieces(threads, rank).collect();
+                let ends = pieces.iter().fold(0, |at, piece| if piece.start == at { piece.end } else { usize::MAX });
+                assert_eq!(ends, walk.rows, "{what}, {threads} threads: {pieces:?}");
+            }
+        }
+    }
+
+    /// Where there is work for them, at most a quarter of the threads' time is lost to rounds that are not full.
+    #[test]
+    fn any_number_of_threads_is_kept_busy() {
+        for (rank, _, walk, what) in walks(&[64]).into_iter().filter(|(.., what)| what.starts_with("[200")) {
+            for threads in [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48] {
+                let tasks = walk.parts * walk.row_pieces(threads, rank).count();
+                let busy = tasks as f64 / (tasks.div_ceil(threads) * threads) as f64;
+                assert!(busy >= 0.75, "{what}: {tasks} tasks for {threads} threads, {walk}");
+            }
+        }
     }
 }

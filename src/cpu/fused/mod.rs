@@ -21,7 +21,7 @@ use part::{Part, Scratch};
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// Leaves the MTTKRP in `g`, which is zero before. The order is at least 2.
+/// Leaves the MTTKRP in `g`, which is zero before unless the walk writes it once. The order is at least 2.
 pub(super) fn fused<T: Real>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T]) {
     match T::DTYPE {
         Dtype::F32 => parts::<f32>(&job.cast(), walk, isa, bytemuck::cast_slice_mut(g)),

@@ -38,7 +38,8 @@ fn shares<T: Real>(dims: &[usize], rank: usize, mode: usize, perturb: bool) -> (
     let job = Job::new(&plan, x.as_slice().unwrap(), slices);
     let (mut least, mut most) = (f64::INFINITY, 0f64);
     let share = |walk: &Walk, isa| {
-        let mut g = Array2::<T>::zeros((shape.rows(mode), rank));
+        let empty = if walk.once() { T::of(f64::NAN) } else { T::zero() };
+        let mut g = Array2::<T>::from_elem((shape.rows(mode), rank), empty);
         fused(&job, walk, isa, g.as_slice_mut().unwrap());
         let each = g.iter().zip(&reference).zip(&scale).map(|((g, r), s)| {
             let bound = chain as f64 * <T as num_traits::Float>::epsilon().f64() * s;
@@ -71,7 +72,10 @@ fn shares<T: Real>(dims: &[usize], rank: usize, mode: usize, perturb: bool) -> (
 }
 
 /// Shapes with sizes around the tiles of 2, 3, 4, 6 and 8 rows.
-const SHAPES: [&[usize]; 12] = [
+const SHAPES: [&[usize]; 15] = [
+    &[3, 70, 2],
+    &[3, 5, 40],
+    &[2, 33, 4],
     &[1, 1],
     &[2, 3],
     &[9, 17],
