@@ -65,9 +65,8 @@ const STEP: usize = 384;
 const LEFT_STEP: usize = 192;
 /// Fewest entries along k for which blocks are made narrower instead.
 const LEAST_STEP: usize = 64;
-/// Rows of all for which making KR is not worth it, entries of the last summed mode from which on it is not needed, and
-/// entries of a block then.
-const DIRECT: (usize, usize, usize) = (4, 32, 1024);
+/// Rows of all for which making KR is not worth it, and entries of the last summed mode from which on it is not needed.
+const DIRECT: (usize, usize) = (4, 32);
 /// Ranks of a vector, for the estimates.
 const LANES: usize = 16;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
@@ -129,15 +128,22 @@ impl Walk {
         let mut walk =
             Self { side, split, run, runs, last, step, steps, before, rows, after, columns, cut, parts, pieces };
         if walk.direct() {
-            walk.step = run.div_ceil(run.div_ceil(DIRECT.2));
+            // Rows of a factor that stay in a cache while the other summed modes run.
+            let most = (BLOCK_BYTES / (rank * dtype.bytes() as usize)).max(LEAST_STEP);
+            walk.step = last.div_ceil(last.div_ceil(most));
         }
         walk
     }
 
     /// Whether rows of the last summed mode's factor take the place of KR's, and the other summed modes weigh what has
-    /// been summed along that mode: a row of KR would be used too few times.
+    /// been summed along that mode: a row of KR would be used too few times. Blocks and parts are of the last mode then.
     pub fn direct(&self) -> bool {
         self.side != Side::Both && self.all_rows() <= DIRECT.0 && self.last >= DIRECT.1
+    }
+
+    /// What blocks and parts of a sum divide between them, of a run.
+    pub fn summed(&self) -> usize {
+        if self.direct() { self.last } else { self.run }
     }
 
     /// Rows of the matrix that the micro-kernel sees.
@@ -179,8 +185,8 @@ impl Walk {
         let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1)).min(PARTS);
         let (sum, least) = match self.side {
             Side::Both => (self.runs, self.steps.min(16)),
-            Side::Right => (self.run, 64),
-            Side::Left => (self.run, 128),
+            Side::Right => (self.summed(), 64),
+            Side::Left => (self.summed(), 128),
         };
         let narrow = if self.side == Side::Left { 256 } else { 16 };
         let pieces = (self.rows / (narrow / self.after).max(1)).clamp(1, wanted);
@@ -212,7 +218,7 @@ impl Walk {
                 Cut::Sum => parts,
             };
             if cut == Cut::Sum && self.side != Side::Both {
-                let len = self.run.div_ceil(parts);
+                let len = self.summed().div_ceil(parts);
                 self.step = len.div_ceil(len.div_ceil(self.step));
             }
         }
@@ -223,7 +229,7 @@ impl Walk {
 
     /// Whether every entry of the result is written once: by one block, and no other part has it.
     pub fn once(&self) -> bool {
-        self.before * self.after == 1 && self.parts == 1 && self.runs <= self.steps && self.run <= self.step
+        self.before * self.after == 1 && self.parts == 1 && self.runs <= self.steps && self.summed() <= self.step
     }
 
     /// Whether it is too little work to be shared out.

@@ -123,7 +123,7 @@ impl<T: Element> Part<'_, T> {
         let (walk, job) = (self.walk, self.job);
         let (runs, entries) = match walk.side {
             Side::Both => (walk.range(Cut::Sum, walk.runs, self.part), 0..walk.run),
-            _ => (0..1, walk.range(Cut::Sum, walk.run, self.part)),
+            _ => (0..1, walk.range(Cut::Sum, walk.summed(), self.part)),
         };
         let before = walk.range(Cut::Before, walk.before, self.part);
         let rows = self.rows.clone();
@@ -435,14 +435,13 @@ fn direct<T: Element, S: Simd, const M: usize, const N: usize>(
     // Along k and from row to row.
     let strides = if walk.side == Side::Left { (walk.before * walk.rows * walk.after, 1) } else { (1, walk.run) };
     let mut total = none::<T, S, M, N>();
-    let mut at = block.entries.start;
-    while at < block.entries.end {
-        let count = (walk.last - at % walk.last).min(block.entries.end - at);
+    let rows = &job.factors[last][block.entries.start * job.rank..block.entries.end * job.rank];
+    for index in 0..walk.run / walk.last {
+        let at = index * walk.last + block.entries.start;
         let x = &job.x[at * strides.0 + first * strides.1..];
-        let rows = &job.factors[last][at % walk.last * job.rank..][..count * job.rank];
         let sums = along_factor::<T, S, M, N>(s, x, strides, rows, job.rank, &columns);
         let mut outer = [T::splat(s, T::one()); N];
-        let mut rest = at / walk.last;
+        let mut rest = index;
         for m in modes.clone().rev().skip(1) {
             let row = job.row(m, rest % job.shape[m], &columns);
             rest /= job.shape[m];
@@ -455,7 +454,6 @@ fn direct<T: Element, S: Simd, const M: usize, const N: usize>(
                 *t = T::fma(s, sum, o, *t);
             }
         }
-        at += count;
     }
     total
 }
