@@ -99,7 +99,7 @@ fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Result<Vec<T>> 
                     *p *= a;
                 }
             }
-            advance(&mut index, dims, None);
+            advance(&mut index, dims);
         }
     });
     Ok(out)

@@ -50,19 +50,6 @@ impl<'a, T: Real> Job<'a, T> {
     pub fn row(&self, m: usize, i: usize, columns: &Range<usize>) -> &'a [T] {
         &self.factors[m][i * self.rank + columns.start..i * self.rank + columns.end]
     }
-
-    /// `product = x * Hadamard product of the factor rows at this index, without the job's mode`.
-    #[inline(always)]
-    pub fn entry(&self, product: &mut [T], x: T, index: &[usize], columns: &Range<usize>) {
-        product.fill(x);
-        for (m, &i) in index.iter().enumerate() {
-            if m != self.mode {
-                for (p, &a) in product.iter_mut().zip(self.row(m, i, columns)) {
-                    *p *= a;
-                }
-            }
-        }
-    }
 }
 
 /// `sum += terms`.
@@ -73,10 +60,10 @@ pub(super) fn add<T: Real>(sum: &mut [T], terms: &[T]) {
     }
 }
 
-/// The next index in row-major order, mode `fixed` left as it is. False after the last one, which wraps to zeros.
+/// The next index in row-major order. False after the last one, which wraps to zeros.
 #[inline(always)]
-pub(super) fn advance(index: &mut [usize], dims: &[usize], fixed: Option<usize>) -> bool {
-    for m in (0..dims.len()).rev().filter(|&m| Some(m) != fixed) {
+pub(super) fn advance(index: &mut [usize], dims: &[usize]) -> bool {
+    for m in (0..dims.len()).rev() {
         index[m] += 1;
         if index[m] < dims[m] {
             return true;

@@ -84,7 +84,7 @@ impl<T: Element> OneSlice<'_, T> {
             for (t, p) in total.iter_mut().zip(part) {
                 *t = T::plus(s, *t, p);
             }
-            if !advance(&mut index[..rest.len()], &dims[..rest.len()], None) {
+            if !advance(&mut index[..rest.len()], &dims[..rest.len()]) {
                 break;
             }
         }

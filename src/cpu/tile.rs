@@ -142,7 +142,7 @@ impl<T: Element> Staged<T> {
             for (t, p) in total.iter_mut().zip(part) {
                 *t = T::plus(s, *t, p);
             }
-            if !advance(&mut index[..last], &self.lens[..last], None) {
+            if !advance(&mut index[..last], &self.lens[..last]) {
                 break;
             }
         }
