@@ -240,10 +240,11 @@ impl Walk {
     /// Ranges of the rows into which each part is cut for that many threads.
     pub fn row_pieces(&self, threads: usize, rank: usize) -> impl Iterator<Item = Range<usize>> + Clone {
         let form = self.form(rank) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
-        // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew.
+        // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew and ends with a
+        // tile that is not whole.
         let time = |pieces: usize| {
             let tasks = self.parts * pieces;
-            (tasks.div_ceil(threads) as f64 + 0.3) / tasks as f64 * (1.0 + form * pieces as f64)
+            (tasks.div_ceil(threads) as f64 + 0.3) / tasks as f64 * (1.0 + (form + 0.02) * pieces as f64)
         };
         let most = self.pieces.min(4 * threads);
         let pieces =
