@@ -32,7 +32,7 @@ sources="Array AlgParams FacMatArray FacMatrix IndxArray Ktensor MathLibs_Wpr Mi
     mkdir -p $real
     printf '%s\n' '#pragma once' '#include <cstddef>' '#include <cstdint>' "typedef $real ttb_real;" \
       'typedef std::uint64_t ttb_indx;' '#define HAVE_OPENMP' '#define HAVE_KOKKOS' > $real/CMakeInclude.h
-    flags="-std=c++17 -O3 -march=native -fopenmp -DNDEBUG -w -I$real -I$genten/src -I$genten/src/mathlib -Ikokkos/include"
+    flags="-std=c++17 -O3 -march=native -fopenmp -DNDEBUG -DLAPACK_FOUND -w -I$real -I$genten/src -I$genten/src/mathlib -Ikokkos/include"
     for source in $sources; do
       echo g++ $flags $json -c "$genten/src/Genten_$source.cpp" -o "$real/$source.o"
     done
