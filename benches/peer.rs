@@ -3,8 +3,8 @@
 //!
 //! `peer FOLDER DTYPE METHOD THREADS`, FOLDER with x.npy, factor_0.npy, ... Commands: `mt MODE SECONDS` (times of
 //! MTTKRPs, at most 200), `product MODE SECONDS` (the same of faer's plain product of a matrix of the mode's dim by the
-//! others' product and one of R columns), `als SWEEPS` (seconds of that many sweeps, and of their MTTKRPs), `check MODE` (sum of the
-//! absolute values), `rss` (peak resident memory above that at the start, MiB), `plan MODE`, `quit`.
+//! others' product and one of R columns), `als SWEEPS` (seconds of that many sweeps, and of their MTTKRPs), `save MODE FILE` (the result
+//! as raw row-major numbers), `rss` (peak resident memory above that at the start, MiB), `plan MODE`, `quit`.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
@@ -106,11 +106,13 @@ fn serve<T: Real>(folder: &str, method: Method, threads: usize) -> Result<(), An
                     seconds.total, seconds.mttkrp, seconds.gram, seconds.solve, seconds.fit
                 )
             }
-            ["check", mode] => {
+            ["save", mode, path] => {
                 let mode = mode.parse()?;
                 let mut g = Array2::zeros((x.shape()[mode], rank));
                 cpu.mttkrp_into(&plan(mode)?, &xd, &u, g.view_mut())?;
-                format!(r#"{{"sum": {}}}"#, g.iter().map(|v| v.f64().abs()).sum::<f64>())
+                let numbers = g.as_slice().ok_or("the result is not row-major")?;
+                std::fs::write(path, bytemuck::cast_slice::<T, u8>(numbers))?;
+                r#"{"saved": true}"#.to_owned()
             }
             ["rss"] => {
                 let answer = format!(r#"{{"extra": {}}}"#, status("VmHWM") - base);

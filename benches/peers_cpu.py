@@ -6,11 +6,13 @@
 
 A process for each peer and case holds the same tensor and factors. The coordinator asks them in turn, in shuffled
 rounds, for short batches, so that other load on the machine hits all alike; a time is the median over rounds of a
-batch's median. Flop model: 2 N R for an MTTKRP, N entries, whatever a peer really does. A peer whose result differs
-by more than 1e-3 (sum of absolute values) is out. --cases REGEX and --peers REGEX take a part of it, --json FILE keeps
-the numbers, --als adds seconds of a CP-ALS sweep, --products compares with plain matrix products of the same sizes.
+batch's median. Flop model: 2 N R for an MTTKRP, N entries, whatever a peer really does. Every result, polyad's too, is
+compared with NumPy's in f64, entry by entry (all numbers are positive); one that is off by more than TOLERANCE, or is
+not a number, is out. --cases REGEX and --peers REGEX take a part of it, --json FILE keeps the numbers, --als adds seconds
+of a CP-ALS sweep, --products compares with plain matrix products of the same sizes, --genten FOLDER takes in GenTen
+(benches/genten.sh builds it).
 """
-import argparse, json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, venv
+import argparse, json, math, os, random, re, shutil, statistics, subprocess, sys, tempfile, time, venv
 
 PACKAGES = ["numpy", "tensorly", "pyttb", "opt_einsum"]
 CASES = [  # dims, rank
@@ -26,7 +28,12 @@ PEERS = {
     "tensorly_np": "TensorLy's unfolding_dot_khatri_rao, numpy",
     "tensorly_torch": "the same, PyTorch",
     "pyttb": "pyttb: tensor.mttkrp, cp_als",
+    "genten_row": "GenTen, OpenMP: row-based MTTKRP",
+    "genten_phan": "GenTen: as np_phan",
+    "genten_perm": "GenTen: permuted tiles",
 }
+# Largest relative error of an entry. A sum in f32 may have 6e5 terms, one after the other.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 
 
 def install(folder):
@@ -77,6 +84,7 @@ def make_peer(name, folder, order):
     """(mttkrp of a mode, seconds of that many sweeps or None)"""
     import numpy as np
 
+    threads = int(os.environ["OMP_NUM_THREADS"])
     x = np.load(os.path.join(folder, "x.npy"))
     factors = [np.load(os.path.join(folder, f"factor_{m}.npy")) for m in range(order)]
     dims, rank, letters = x.shape, factors[0].shape[1], "abcdefgh"
@@ -99,7 +107,7 @@ def make_peer(name, folder, order):
     if name == "torch_phan":
         import torch
 
-        torch.set_num_threads(os.cpu_count())
+        torch.set_num_threads(threads)
         sums = {"nkr,kr->nr": lambda a, b: (a * b[None]).sum(1), "knr,kr->nr": lambda a, b: (a * b[:, None]).sum(0)}
         tensors = [torch.from_numpy(f) for f in factors]
         return phan(torch.from_numpy(x), tensors, dims, lambda text, a, b: sums[text](a, b)), None
@@ -121,7 +129,7 @@ def make_peer(name, folder, order):
         if name.endswith("torch"):
             import torch
 
-            torch.set_num_threads(os.cpu_count())
+            torch.set_num_threads(threads)
             tl.set_backend("pytorch")
             x, factors = torch.from_numpy(x), [torch.from_numpy(f) for f in factors]
         ones = tl.ones(rank, **tl.context(x))
@@ -172,6 +180,7 @@ def worker(name, folder, order):
             pass
 
     mttkrp, sweeps = make_peer(name, folder, order)
+    dtype = np.load(os.path.join(folder, "factor_0.npy"), mmap_mode="r").dtype
     square = np.ones((512, 512))
     square @ square  # the BLAS allocates its own buffers before memory is counted
     reset_peak()
@@ -191,8 +200,9 @@ def worker(name, folder, order):
         elif command == "als":
             one = sweeps(1)
             say({"sweep": (sweeps(1 + int(rest[0])) - one) / int(rest[0])})
-        elif command == "check":
-            say({"sum": float(np.abs(np.asarray(mttkrp(int(rest[0])), dtype=np.float64)).sum())})
+        elif command == "save":
+            np.ascontiguousarray(mttkrp(int(rest[0])), dtype=dtype).tofile(rest[1])
+            say({"saved": True})
         elif command == "rss":
             say({"extra": memory("VmHWM") - base})
             reset_peak()
@@ -206,6 +216,7 @@ def worker(name, folder, order):
 class Peer:
     def __init__(self, name, command):
         self.name, self.times, self.error, self.sweeps, self.extra, self.products = name, {}, None, [], None, {}
+        self.off = 0.0  # largest relative error
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         ready = self.answer()
@@ -239,15 +250,42 @@ class Peer:
         return statistics.median(self.times[mode])
 
 
+def reference(x, factors, n):
+    """The MTTKRP in f64: an unfolding times an explicit Khatri-Rao product."""
+    import numpy as np
+
+    others = [m for m in range(x.ndim) if m != n]
+    unfolded = np.ascontiguousarray(np.moveaxis(x, n, 0), dtype=np.float64).reshape(x.shape[n], -1)
+    return unfolded @ khatri_rao([f.astype(np.float64) for f in factors], others)
+
+
+def error(path, dtype, exact):
+    """The largest relative error of an entry; infinite where there is none to compare or it is not a number."""
+    import numpy as np
+
+    try:
+        found = np.fromfile(path, dtype=dtype).astype(np.float64)
+    except OSError:
+        return math.inf
+    if found.size != exact.size:
+        return math.inf
+    off = float((np.abs(found.reshape(exact.shape) - exact) / exact).max())
+    return off if math.isfinite(off) else math.inf
+
+
 def race(args, dims, rank, dtype):
     import numpy as np
 
     folder = tempfile.mkdtemp()
     rng = np.random.default_rng(0)
-    np.save(os.path.join(folder, "x.npy"), rng.random(dims, dtype=dtype))
-    for m, d in enumerate(dims):
-        np.save(os.path.join(folder, f"factor_{m}.npy"), rng.random((d, rank), dtype=dtype))
+    x = rng.random(dims, dtype=dtype)
+    factors = [rng.random((d, rank), dtype=dtype) for d in dims]
+    np.save(os.path.join(folder, "x.npy"), x)
+    for m, factor in enumerate(factors):
+        np.save(os.path.join(folder, f"factor_{m}.npy"), factor)
     peers, order = [], len(dims)
+    exact = [reference(x, factors, n) for n in range(order)]
+    del x
     try:
         for name in [*PEERS, *(["product"] if args.products else [])]:
             if not re.search(args.peers, name) and name not in ("polyad", "product"):
@@ -255,20 +293,27 @@ def race(args, dims, rank, dtype):
             if name == "polyad":
                 short = {"float32": "f32", "float64": "f64"}[dtype]
                 command = [args.polyad, folder, short, args.method, str(args.threads)]
+            elif name.startswith("genten"):
+                if not args.genten:
+                    continue
+                program = os.path.join(args.genten, {"float32": "genten_float", "float64": "genten_double"}[dtype])
+                command = [program, folder, name.split("_")[1]]
             else:
                 command = [sys.executable, __file__, "--worker", name, folder, str(order)]
             peers.append(Peer(name, command))
-        sums = {}
+        result = os.path.join(folder, "result")
         for peer in peers:
             if peer.name == "product":
                 continue
             for mode in range(order):
-                found = peer.ask(f"check {mode}").get("sum")
-                if found is None:
-                    peer.error = peer.error or "no result"
+                off = math.inf
+                if peer.ask(f"save {mode} {result}").get("saved"):
+                    off = error(result, dtype, exact[mode])
+                    os.remove(result)
+                peer.off = max(peer.off, off)
+                if not off <= TOLERANCE[dtype]:
+                    peer.error = peer.error or f"mode {mode}: relative error {off:.1e}"
                     break
-                if abs(found - sums.setdefault(mode, found)) > 1e-3 * abs(sums[mode]):
-                    peer.error = f"mode {mode}: {found:.6g} is not {sums[mode]:.6g}"
         for peer in peers:
             if not peer.error:
                 peer.extra = peer.ask("rss").get("extra")
@@ -310,20 +355,22 @@ def report(dims, rank, dtype, peers):
         flops *= d
     name = "x".join(map(str, dims))
     print(f"\n### {name}, R = {rank}, {dtype}\n")
-    print("| peer | ms by mode | all modes, ms | GFLOP/s | extra MiB | sweep, ms |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    print("| peer | ms by mode | all modes, ms | GFLOP/s | extra MiB | error | sweep, ms |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     total = {}
     for peer in peers:
         if peer.error or len(peer.times) < len(dims):
-            print(f"| {peer.name} | {peer.error or 'no result'} | | | | |")
+            print(f"| {peer.name} | {peer.error or 'no result'} | | | | | |")
             continue
         each = [peer.seconds(m) for m in range(len(dims))]
         total[peer.name] = sum(each)
         modes = " / ".join(f"{t * 1e3:.2f}" if t > 1e-3 else f"{t * 1e3:.3f}" for t in each)
         sweep = f"{statistics.median(peer.sweeps) * 1e3:.2f}" if peer.sweeps else ""
         rate = len(dims) * flops / sum(each) / 1e9
-        print(f"| {peer.name} | {modes} | {sum(each) * 1e3:.3f} | {rate:.1f} | {peer.extra or 0:.1f} | {sweep} |")
+        print(f"| {peer.name} | {modes} | {sum(each) * 1e3:.3f} | {rate:.1f} | {peer.extra or 0:.1f} | {peer.off:.0e} | {sweep} |")
     rest = {k: v for k, v in total.items() if k not in ("polyad", "product")}
     ratio = None
+    if "polyad" not in total:
+        print("\npolyad has no result", flush=True)
     if rest and "polyad" in total:
         best = min(rest, key=rest.get)
         ratio = rest[best] / total["polyad"]
@@ -353,6 +400,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", metavar="FOLDER")
     parser.add_argument("--polyad", metavar="PEER", help="the executable of the bench `peer`")
+    parser.add_argument("--genten", metavar="FOLDER", help="with genten_float and genten_double, as genten.sh builds them")
     parser.add_argument("--method", default="auto")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--cases", default=".")
@@ -369,7 +417,7 @@ def main():
     if not args.polyad:
         parser.error("--polyad or --install")
     threads = str(args.threads)
-    os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads, OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="1000")
+    os.environ.update(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="1000")
     random.seed(1)
     print(f"# {args.threads} threads, {args.rounds} rounds of {args.batch} s; flop model 2 N R")
     for name, what in PEERS.items():
@@ -388,6 +436,8 @@ def main():
                   f"{statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}", flush=True)
     if args.json:
         json.dump(results, open(args.json, "w"), indent=1)
+    if any(r["ratio"] is None for r in results):
+        raise SystemExit("polyad or all of its peers have no result")
 
 
 if __name__ == "__main__":

@@ -296,15 +296,27 @@ fn fused_is_the_default_on_the_cpu() {
     assert_eq!((default.method, default.fits), (Method::Fused, fused.fits));
 }
 
+/// MTTKRPs, starts, grams, equations and norms: large enough that each of them is shared out, in a pool that all of it
+/// runs in.
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    let x = full(&random_model(&[40, 30, 50], 3, 4)).mapv(|v| v as f32);
-    let run = |threads| {
-        let cpu = Cpu::with_threads(threads).unwrap();
-        cp_als(&cpu, x.view(), &CpAlsOptions::new(12).max_sweeps(3)).unwrap().model
-    };
-    let one = run(1);
-    assert!([2, 3, 5].into_iter().all(|threads| run(threads) == one));
+    fn check<T: Real>(dims: &[usize], rank: usize, init: Init) {
+        let x: ArrayD<T> = Numbers::new(6).tensor(dims);
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let options = CpAlsOptions::new(rank).max_sweeps(2).init(init.clone());
+            pool.install(|| cp_als(&Cpu::new(), x.view(), &options).unwrap())
+        };
+        let one = run(1);
+        for threads in [2, 3, 5, 24] {
+            let other = run(threads);
+            assert_eq!(other.fits, one.fits, "{dims:?} on {threads} threads");
+            assert!(other.model == one.model, "{dims:?} on {threads} threads");
+        }
+    }
+    check::<f32>(&[2100, 12, 10], 130, Init::Random { seed: 1 });
+    check::<f64>(&[40, 30, 50], 12, Init::Random { seed: 1 });
+    check::<f32>(&[300, 30, 20], 5, Init::Nvecs { seed: 1 });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use common::known::{known_values, mttkrp};
 use common::{Numbers, Reference, assert_within_bound, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, Axis, IxDyn, Slice, array, s};
 use polyad::plan::{DeviceCaps, Method, MttkrpPlan, PlanOptions};
-use polyad::{Backend, Cpu, Error, Real};
+use polyad::{Backend, CpAlsOptions, Cpu, Error, Init, Real, cp_als};
 
 const TAU: usize = 4;
 
@@ -171,25 +171,55 @@ fn any_number_of_threads_gives_the_same_bits() {
                     mttkrp(&cpu, x.view(), None, &factors, mode, &options).unwrap()
                 };
                 let one = run(1);
-                assert!([2, 3, 5].into_iter().all(|t| run(t) == one), "{method} {dims:?} mode {mode}");
+                assert!([2, 3, 5, 24, 40].into_iter().all(|t| run(t) == one), "{method} {dims:?} mode {mode}");
             }
         }
     }
 }
 
-/// Inside a pool of the caller's that pool does the work: no other is made, and plans count its threads.
+/// Inside a pool of the caller's that pool does the work: plans count its threads, and a process that does nothing else
+/// has no more threads afterwards than before.
 #[test]
 fn a_callers_pool_does_the_work() {
+    const ALONE: &str = "POLYAD_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        // Other tests have pools, so this one runs again in a process of its own.
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "a_callers_pool_does_the_work", "--test-threads=1"]).env(ALONE, "1");
+        let output = again.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    // None where the system does not tell.
+    let threads = || std::fs::read_dir("/proc/self/task").ok().map(Iterator::count);
     let mut numbers = Numbers::new(3);
     let x: ArrayD<f32> = numbers.tensor(&[60, 50, 40]);
     let factors: Vec<Array2<f32>> = [60, 50, 40].iter().map(|&i| numbers.matrix(i, 70)).collect();
     let factors: Vec<_> = factors.iter().map(|f| f.view()).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-    let inside = pool.install(|| {
+    let (inside, before, after) = pool.install(|| {
         assert_eq!(Cpu::new().caps().threads, 3);
-        Cpu::new().mttkrp(x.view(), &factors, 1).unwrap()
+        let before = threads();
+        let results: Vec<_> = Method::ALL
+            .iter()
+            .flat_map(|&method| (0..3).map(move |mode| (PlanOptions::default().method(method), mode)))
+            .map(|(options, mode)| mttkrp(&Cpu::new(), x.view(), None, &factors, mode, &options).unwrap())
+            .collect();
+        cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(70).max_sweeps(2)).unwrap();
+        cp_als(&Cpu::new(), x.view(), &CpAlsOptions::new(3).max_sweeps(1).init(Init::Nvecs { seed: 0 })).unwrap();
+        (results, before, threads())
     });
-    assert_eq!(inside, Cpu::with_threads(2).unwrap().mttkrp(x.view(), &factors, 1).unwrap());
+    assert_eq!(before, after, "threads of the process");
+    if let Some(before) = before {
+        // The count sees a second pool.
+        let _second = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        assert!(threads().unwrap() >= before + 2);
+    }
+    let fused = Method::ALL.iter().position(|&m| m == Method::Fused).unwrap();
+    let own = Cpu::with_threads(2).unwrap();
+    for mode in 0..3 {
+        assert_eq!(inside[3 * fused + mode], own.mttkrp(x.view(), &factors, mode).unwrap());
+    }
 }
 
 #[test]

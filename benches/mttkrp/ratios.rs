@@ -41,6 +41,22 @@ impl Ratios {
             println!("# how many times the time of FUSED the others take, mean over the modes that both were run in:");
             lines.iter().for_each(|line| println!("{line}"));
         }
+        if let Some((ratio, line)) = self.worst() {
+            println!("# the mode in which another method comes closest to FUSED, or is ahead: {ratio:.2}x, {line}");
+        }
+    }
+
+    /// The smallest ratio of the best other method's time to FUSED's in one mode, and where that is.
+    fn worst(&self) -> Option<(f64, String)> {
+        let modes =
+            self.cases.iter().flat_map(|(case, rank, modes)| modes.iter().map(move |(n, mode)| (case, rank, n, mode)));
+        let each = modes.filter_map(|(case, rank, n, mode)| {
+            let fused = best(mode, Method::Fused)?.1;
+            let others = [Method::Elem, Method::Tile, Method::Slice, Method::Gemm].map(|method| best(mode, method));
+            let (name, other) = others.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))?;
+            Some((other / fused, format!("{case} R {rank} mode {n}, {name}")))
+        });
+        each.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
 

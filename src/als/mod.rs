@@ -5,6 +5,7 @@ mod checkpoint;
 mod ending;
 mod fit;
 mod init;
+mod leading;
 mod line_search;
 mod nonneg;
 mod normal_equations;

@@ -1,21 +1,64 @@
 //! The small dense part of CP-ALS, in f64: grams, their Hadamard product V, and A V = G.
 
 use crate::{Error, Real, Result};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::matmul::matmul;
-use faer::linalg::solvers::{Llt, SelfAdjointEigen, Solve};
+use faer::linalg::solvers::SelfAdjointEigen;
 #[cfg(feature = "gpu")]
 use faer::linalg::triangular_inverse::invert_lower_triangular;
-use faer::{Accum, Mat, Par, Side};
+use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
+use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
+use rayon::prelude::*;
+
+/// Entries of a block of a factor's rows, and multiply-adds of a block of equations, about. Blocks are one thread's work and
+/// have sums of their own, added in order: the bits do not depend on the number of threads.
+const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
+/// Most blocks with grams of their own, and fewest rows of one.
+const GRAMS: (usize, usize) = (16, 1024);
+/// Columns of a strip of a gram.
+const STRIP: usize = 32;
+/// Largest system that one thread factors.
+const ALONE: usize = 256;
+
+/// `work` on every index below `count`, in order, shared out or here: to wake a thread takes longer than small work.
+fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
+    if share { (0..count).into_par_iter().map(work).collect() } else { (0..count).map(work).collect() }
+}
 
 /// `A^T A`.
 pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
     let (rows, rank) = a.dim();
-    let a = Mat::from_fn(rows, rank, |i, r| a[[i, r]].f64());
-    let mut gram = Mat::zeros(rank, rank);
-    matmul(gram.as_mut(), Accum::Replace, a.transpose(), a.as_ref(), 1.0, Par::rayon(0));
-    // The lower half decides, so that the result is symmetric to the last bit.
-    Array2::from_shape_fn((rank, rank), |(i, j)| gram[(i.max(j), i.min(j))])
+    let wide: Vec<f64> = a.iter().map(|v| v.f64()).collect();
+    let a = MatRef::from_row_major_slice(&wide, rows, rank);
+    let blocks = (rows / GRAMS.1.max(rank)).clamp(1, GRAMS.0);
+    let strips = rank.div_ceil(STRIP);
+    // The lower half of a strip's columns, summed over a block's rows.
+    let part = |task: usize| {
+        let (block, first) = (task / strips, task % strips * STRIP);
+        let (from, to) = (block * rows / blocks, (block + 1) * rows / blocks);
+        let a = a.submatrix(from, first, to - from, rank - first);
+        let own = a.subcols(0, STRIP.min(rank - first));
+        let mut strip = Mat::zeros(rank - first, own.ncols());
+        matmul(strip.as_mut(), Accum::Replace, a.transpose(), own, 1.0, Par::Seq);
+        strip
+    };
+    let parts = each(blocks * strips, rows * rank * rank > BLOCK.1, part);
+    let mut gram = Array2::zeros((rank, rank));
+    for (task, strip) in parts.iter().enumerate() {
+        let first = task % strips * STRIP;
+        for (j, column) in strip.col_iter().enumerate() {
+            let row = gram.slice_mut(s![first + j, first + j..]);
+            row.into_iter().zip(column.iter().skip(j)).for_each(|(sum, v)| *sum += v);
+        }
+    }
+    // Symmetric to the last bit.
+    for i in 1..rank {
+        let (above, mut own) = gram.view_mut().split_at(Axis(0), i);
+        own.slice_mut(s![0, ..i]).assign(&above.column(i));
+    }
+    gram
 }
 
 /// The Hadamard product of the grams of all modes but `without`.
@@ -40,7 +83,8 @@ pub struct NormalEquations {
 }
 
 enum Factored {
-    Cholesky(Llt<f64>),
+    /// L.
+    Cholesky(Mat<f64>),
     /// Eigenvectors, and the inverses of the eigenvalues that count.
     Spectral(Mat<f64>, Vec<f64>),
 }
@@ -76,7 +120,7 @@ impl NormalEquations {
     /// iteration; that of the worst block. Infinite where V was singular.
     pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
         let one = |(b, block): (usize, &Factored)| {
-            let Factored::Cholesky(llt) = block else { return f64::INFINITY };
+            let Factored::Cholesky(l) = block else { return f64::INFINITY };
             let first = b * self.rank;
             let v = v.slice(s![first..first + self.rank, first..first + self.rank]);
             let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
@@ -86,7 +130,8 @@ impl NormalEquations {
             let mut smallest = 0.0;
             for _ in 0..3 {
                 x /= x.norm_l2();
-                llt.solve_in_place(x.as_mut());
+                solve_lower_triangular_in_place(l.as_ref(), x.as_mut(), Par::Seq);
+                solve_upper_triangular_in_place(l.transpose(), x.as_mut(), Par::Seq);
                 smallest = x.norm_l2();
             }
             largest * smallest
@@ -97,30 +142,50 @@ impl NormalEquations {
     /// A from G, `I x R`.
     pub(super) fn solve<T: Real>(&self, g: ArrayView2<'_, T>, mode: usize) -> Result<Array2<f64>> {
         let (rows, columns) = g.dim();
-        if let Some(error) = overflow(g, mode) {
+        let mut all: Vec<f64> = g.iter().map(|v| v.f64()).collect();
+        let count = (rows * columns * self.rank).div_ceil(BLOCK.1).clamp(1, rows.max(1));
+        let mut blocks: Vec<_> = all.chunks_mut((rows.div_ceil(count) * columns).max(1)).collect();
+        let finite = |block: &[f64]| block.iter().fold(true, |finite, v| finite & v.is_finite());
+        // Whether what came in and what comes out is finite.
+        let work = |block: &mut [f64]| {
+            let ok = finite(block);
+            self.solve_rows(MatMut::from_column_major_slice_mut(block, columns, block.len() / columns));
+            (ok, finite(block))
+        };
+        let done: Vec<_> = match &mut blocks[..] {
+            [one] => vec![work(one)],
+            more => more.par_iter_mut().map(|block| work(block)).collect(),
+        };
+        if done.iter().any(|(ok, _)| !ok)
+            && let Some(error) = overflow(g, mode)
+        {
             return Err(error);
         }
-        let mut all = Array2::zeros((rows, columns));
-        for (b, block) in self.blocks.iter().enumerate() {
-            let first = b * self.rank;
-            let mut a = Mat::from_fn(self.rank, rows, |r, i| g[[i, first + r]].f64());
-            match block {
-                Factored::Cholesky(llt) => llt.solve_in_place(a.as_mut()),
-                Factored::Spectral(vectors, inverse) => {
-                    a = vectors.transpose() * a;
-                    for (r, inverse) in inverse.iter().enumerate() {
-                        a.row_mut(r).iter_mut().for_each(|a| *a = if *inverse == 0.0 { 0.0 } else { *a * inverse });
-                    }
-                    a = vectors * a;
-                }
-            }
-            let mut to = all.slice_mut(s![.., first..first + self.rank]);
-            to.indexed_iter_mut().for_each(|((i, r), to)| *to = a[(r, i)]);
-        }
-        if all.iter().any(|a| !a.is_finite()) {
+        if done.iter().any(|(_, ok)| !ok) {
             return Err(failed(mode, self.rank, "the solution is not finite"));
         }
-        Ok(all)
+        Array2::from_shape_vec((rows, columns), all).map_err(|e| failed(mode, self.rank, &e.to_string()))
+    }
+
+    /// The same for some rows of G, which are the columns here, in place.
+    fn solve_rows(&self, mut all: MatMut<'_, f64>) {
+        for (b, block) in self.blocks.iter().enumerate() {
+            let mut a = all.as_mut().subrows_mut(b * self.rank, self.rank);
+            match block {
+                Factored::Cholesky(l) => {
+                    solve_lower_triangular_in_place(l.as_ref(), a.as_mut(), Par::Seq);
+                    solve_upper_triangular_in_place(l.transpose(), a, Par::Seq);
+                }
+                Factored::Spectral(vectors, inverse) => {
+                    let mut parts = Mat::zeros(self.rank, a.ncols());
+                    matmul(parts.as_mut(), Accum::Replace, vectors.transpose(), a.as_ref(), 1.0, Par::Seq);
+                    for (r, inverse) in inverse.iter().enumerate() {
+                        parts.row_mut(r).iter_mut().for_each(|a| *a = if *inverse == 0.0 { 0.0 } else { *a * inverse });
+                    }
+                    matmul(a, Accum::Replace, vectors, &parts, 1.0, Par::Seq);
+                }
+            }
+        }
     }
 
     /// A root F of the inverse, `V^-1 = F F^T`, row-major with rows of `stride`: `A = (G F) F^T` is two products, which a
@@ -138,9 +203,9 @@ impl NormalEquations {
             let first = b * rank;
             let rows = root.chunks_mut(stride).skip(first).take(rank).enumerate();
             match block {
-                Factored::Cholesky(llt) => {
+                Factored::Cholesky(l) => {
                     let mut inverse = Mat::<f64>::zeros(rank, rank);
-                    invert_lower_triangular(inverse.as_mut(), llt.L(), faer::get_global_parallelism());
+                    invert_lower_triangular(inverse.as_mut(), l.as_ref(), faer::get_global_parallelism());
                     for (row, out) in rows {
                         // A column of the inverse is a row of its transpose.
                         let column = inverse.col(row).iter().enumerate().skip(row);
@@ -163,11 +228,15 @@ impl Factored {
     fn new(v: ArrayView2<'_, f64>, eps: f64, mode: usize) -> Result<Self> {
         let rank = v.nrows();
         let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-        if let Ok(llt) = Llt::new(v.as_ref(), Side::Lower) {
-            let pivots = (0..rank).map(|r| llt.L()[(r, r)].powi(2));
+        let mut l = v.clone();
+        let par = if rank <= ALONE { Par::Seq } else { faer::get_global_parallelism() };
+        let mut memory = MemBuffer::new(cholesky_in_place_scratch::<f64>(rank, par, Default::default()));
+        let stack = MemStack::new(&mut memory);
+        if cholesky_in_place(l.as_mut(), Default::default(), par, stack, Default::default()).is_ok() {
+            let pivots = (0..rank).map(|r| l[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
-                return Ok(Self::Cholesky(llt));
+                return Ok(Self::Cholesky(l));
             }
         }
         let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
@@ -203,26 +272,68 @@ pub(super) fn length<T: Real>(column: ArrayView1<'_, T>) -> f64 {
 
 /// The first entry of an MTTKRP that is not finite, as an error.
 pub(crate) fn overflow<T: Real>(g: ArrayView2<'_, T>, mode: usize) -> Option<Error> {
+    // In most cases all are, which is quicker to see without an index.
+    if g.iter().fold(true, |finite, v| finite & v.is_finite()) {
+        return None;
+    }
     let ((i, r), _) = g.indexed_iter().find(|(_, v)| !v.is_finite())?;
     Some(Error::Overflow { what: format!("MTTKRP of mode {mode}"), dtype: T::DTYPE.name(), index: vec![i, r] })
 }
 
 /// The 2-norms of the columns, and the columns divided by them. Columns of zeros stay, with norm 0.
-pub(super) fn normalize<T: Real>(mut a: Array2<f64>) -> Result<(Array1<f64>, Array2<T>)> {
-    let mut norms = Array1::zeros(a.ncols());
-    for (r, (mut column, norm)) in a.axis_iter_mut(Axis(1)).zip(&mut norms).enumerate() {
-        // By the largest entry first: squares of tiny or huge numbers leave the range of f64.
-        let largest = column.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
-        if largest == 0.0 {
-            continue;
+pub(super) fn normalize<T: Real>(a: Array2<f64>) -> Result<(Array1<f64>, Array2<T>)> {
+    let (rows, columns) = a.dim();
+    let a = a.as_standard_layout();
+    let a = a.as_slice().unwrap_or_default();
+    let count = a.len().div_ceil(BLOCK.0).clamp(1, rows.max(1));
+    let len = (rows.div_ceil(count) * columns).max(1);
+    let count = a.len().div_ceil(len);
+    let rows_of = |b: usize| a[b * len..a.len().min((b + 1) * len)].chunks_exact(columns);
+    // By the largest entry first: squares of tiny or huge numbers leave the range of f64.
+    let largest = each(count, count > 1, |b| {
+        let mut largest = vec![0.0f64; columns];
+        rows_of(b).for_each(|row| largest.iter_mut().zip(row).for_each(|(most, v)| *most = most.max(v.abs())));
+        largest
+    });
+    let largest = largest.into_iter().reduce(|mut most, block| {
+        most.iter_mut().zip(block).for_each(|(most, v)| *most = most.max(v));
+        most
+    });
+    let mut largest = largest.unwrap_or_default();
+    let zero: Vec<bool> = largest.iter().map(|&most| most == 0.0).collect();
+    largest.iter_mut().filter(|most| **most == 0.0).for_each(|most| *most = 1.0);
+    let squares = each(count, count > 1, |b| {
+        let mut sums = vec![0.0; columns];
+        for row in rows_of(b) {
+            sums.iter_mut().zip(row).zip(&largest).for_each(|((sum, v), most)| *sum += (v / most) * (v / most));
         }
-        column.mapv_inplace(|v| v / largest);
-        let length = column.iter().map(|v| v * v).sum::<f64>().sqrt();
-        column.mapv_inplace(|v| v / length);
-        *norm = largest * length;
+        sums
+    });
+    let squares = squares.into_iter().reduce(|mut sum, block| {
+        sum.iter_mut().zip(block).for_each(|(sum, v)| *sum += v);
+        sum
+    });
+    let mut lengths: Vec<f64> = squares.unwrap_or_default().into_iter().map(f64::sqrt).collect();
+    let mut norms = Array1::zeros(columns);
+    for (r, norm) in norms.iter_mut().enumerate().filter(|(r, _)| !zero[*r]) {
+        *norm = largest[r] * lengths[r];
         if !norm.is_finite() {
             return Err(Error::Overflow { what: "the norm of a column".into(), dtype: "f64", index: vec![r] });
         }
     }
-    Ok((norms, a.mapv(T::of)))
+    lengths.iter_mut().zip(&zero).filter(|(_, zero)| **zero).for_each(|(length, _)| *length = 1.0);
+    let mut unit = vec![T::zero(); a.len()];
+    let scale = |to: &mut [T], from: &[f64]| {
+        for (to, from) in to.chunks_exact_mut(columns).zip(from.chunks_exact(columns)) {
+            let parts = from.iter().zip(&largest).zip(&lengths);
+            to.iter_mut().zip(parts).for_each(|(to, ((v, most), length))| *to = T::of(v / most / length));
+        }
+    };
+    match count {
+        1 => scale(&mut unit, a),
+        _ => unit.par_chunks_mut(len).zip(a.par_chunks(len)).for_each(|(to, from)| scale(to, from)),
+    }
+    let unit = Array2::from_shape_vec((rows, columns), unit);
+    let unit = unit.map_err(|e| Error::Linalg { what: "the norms of a factor", reason: e.to_string() })?;
+    Ok((norms, unit))
 }

@@ -1,9 +1,9 @@
 //! The start from leading singular vectors.
 
+use super::leading::leading;
 use crate::{Error, Real, Result, Shape};
 use faer::linalg::matmul::matmul;
-use faer::linalg::solvers::SelfAdjointEigen;
-use faer::{Accum, Mat, MatRef, Par, Side};
+use faer::{Accum, Mat, MatRef, Par};
 use ndarray::{Array2, ArrayView1, ArrayViewD, Axis};
 use rand::RngExt;
 use rand::rngs::ChaCha8Rng;
@@ -67,9 +67,10 @@ fn own_gram<T: Real>(x: &ArrayViewD<'_, T>, n: usize, rank: usize, scale: f64) -
         let b = MatRef::from_column_major_slice(&block, rows, lanes.len());
         matmul(gram.as_mut(), Accum::Add, b, b.transpose(), 1.0, Par::rayon(0));
     }
-    let eigen = SelfAdjointEigen::new(gram.as_ref(), Side::Lower).ok()?;
-    // Eigenvalues come in rising order.
-    Some((0..rank.min(rows)).map(|r| eigen.U().col(rows - 1 - r).iter().copied().collect()).collect())
+    // Room for the eigenvectors.
+    drop(block);
+    let vectors = leading(gram, rank.min(rows))?;
+    Some(vectors.col_iter().map(|vector| vector.iter().copied().collect()).collect())
 }
 
 /// Left singular vectors `X v` from the eigenvectors v of the columns x columns gram, summed over blocks of rows.
@@ -90,9 +91,8 @@ fn other_gram<T: Real>(x: &ArrayViewD<'_, T>, n: usize, rank: usize, scale: f64)
     for first in (0..rows).step_by(step) {
         block(first, &mut |b| matmul(gram.as_mut(), Accum::Add, b.transpose(), b, 1.0, Par::rayon(0)));
     }
-    let eigen = SelfAdjointEigen::new(gram.as_ref(), Side::Lower).ok()?;
     let count = rank.min(columns);
-    let lead = Mat::from_fn(columns, count, |i, r| eigen.U()[(i, columns - 1 - r)]);
+    let lead = leading(gram, count)?;
     let mut vectors = vec![Vec::with_capacity(rows); count];
     for first in (0..rows).step_by(step) {
         block(first, &mut |b| {

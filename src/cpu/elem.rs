@@ -4,14 +4,21 @@
 //! Where a GPU adds with atomics, each thread has its own G here, and these are added in order.
 //! Order: entries of a row in row-major order within a thread, then the threads' sums. At most K = N / I_n additions.
 
-use super::job::{Job, Split, add, advance, in_parts};
-use super::simd::Isa;
-use crate::Real;
+use super::job::{Job, Split, advance, in_parts};
+use super::simd::{Element, Isa, lanes, vectors_of};
+use crate::{Dtype, Real};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
 /// Leaves the MTTKRP in `g`, which is zero before.
 pub(super) fn elem<T: Real>(job: &Job<'_, T>, isa: Isa, g: &mut [T]) {
+    match T::DTYPE {
+        Dtype::F32 => entries::<f32>(&job.cast(), isa, bytemuck::cast_slice_mut(g)),
+        Dtype::F64 => entries::<f64>(&job.cast(), isa, bytemuck::cast_slice_mut(g)),
+    }
+}
+
+fn entries<T: Element>(job: &Job<'_, T>, isa: Isa, g: &mut [T]) {
     in_parts(g, job.rank, job.x.len(), Split::Items, |_, entries, sum| isa.run(Entries { job, entries, sum }));
 }
 
@@ -22,21 +29,46 @@ struct Entries<'a, T> {
     sum: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Entries<'_, T> {
+impl<T: Element> WithSimd for Entries<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Self { job, entries, sum } = self;
-        let mut product = vec![T::zero(); job.block];
-        for columns in job.column_blocks() {
-            let product = &mut product[..columns.len()];
-            let mut index = job.shape.index(entries.start);
-            for &x in &job.x[entries.clone()] {
-                job.entry(product, x, &index, &columns);
-                add(&mut sum[index[job.mode] * job.rank..][columns.clone()], product);
-                advance(&mut index, job.shape, None);
+    fn with_simd<S: Simd>(mut self, s: S) {
+        for columns in self.job.column_blocks() {
+            for first in columns.clone().step_by(4 * lanes::<T, S>()) {
+                let columns = first..columns.end.min(first + 4 * lanes::<T, S>());
+                match columns.len().div_ceil(lanes::<T, S>()) {
+                    1 => self.ranks::<S, 1>(s, columns),
+                    2 => self.ranks::<S, 2>(s, columns),
+                    3 => self.ranks::<S, 3>(s, columns),
+                    _ => self.ranks::<S, 4>(s, columns),
+                }
             }
+        }
+    }
+}
+
+impl<T: Element> Entries<'_, T> {
+    /// These ranks, in N vectors.
+    #[inline(always)]
+    fn ranks<S: Simd, const N: usize>(&mut self, s: S, columns: Range<usize>) {
+        let Self { job, entries, sum } = self;
+        let mut index = job.shape.index(entries.start);
+        for &x in &job.x[entries.clone()] {
+            let mut product = [T::splat(s, x); N];
+            for (m, &i) in index.iter().enumerate() {
+                if m != job.mode {
+                    for (p, a) in product.iter_mut().zip(vectors_of::<T, S, N>(s, job.row(m, i, &columns))) {
+                        *p = T::times(s, *p, a);
+                    }
+                }
+            }
+            let row = &mut sum[index[job.mode] * job.rank..][columns.clone()];
+            for (to, p) in row.chunks_mut(lanes::<T, S>()).zip(product) {
+                let sum = T::plus(s, T::load(s, to), p);
+                T::store(s, to, sum);
+            }
+            advance(&mut index, job.shape);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! Memory: R prod of the dims of the contracted side, and for a middle mode R I min(L, M) more.
 //! Order: faer's within a panel of a long sum, panels in order, then the threads' sums. At most K = N / I_n additions.
 
-use super::job::{Job, Split, advance, in_parts};
+use super::job::{FIXED_PARTS, Job, advance, in_given_parts};
 use crate::plan::{PANEL, in_panels};
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
@@ -51,7 +51,28 @@ pub(super) fn product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: 
         let out = MatMut::from_row_major_slice_mut(out, x.nrows(), rank);
         return matmul(out, Accum::Replace, x, kr, one(), Par::rayon(0));
     }
-    in_parts(out, rank, x.ncols().div_ceil(PANEL), Split::Items, |_, panels, sum| {
+    in_panels_of(out, x, kr, rank, rayon::current_num_threads());
+}
+
+/// The same with bits that no number of threads changes: rows in blocks, or panels in parts, that the sizes alone decide.
+pub(super) fn repeatable_product<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: &[T], rank: usize) {
+    let rows = x.nrows();
+    let kr = MatRef::from_row_major_slice(kr, x.ncols(), rank);
+    if in_panels(rows, x.ncols()) {
+        return in_panels_of(out, x, kr, rank, FIXED_PARTS);
+    }
+    let one = <T as num_traits::One>::one;
+    let block = rows.div_ceil(4 * FIXED_PARTS).max(64);
+    out.par_chunks_mut(block * rank).enumerate().for_each(|(b, out)| {
+        let count = out.len() / rank;
+        let out = MatMut::from_row_major_slice_mut(out, count, rank);
+        matmul(out, Accum::Replace, x.subrows(b * block, count), kr, one(), Par::Seq);
+    });
+}
+
+fn in_panels_of<T: Real>(out: &mut [T], x: MatRef<'_, T>, kr: MatRef<'_, T>, rank: usize, parts: usize) {
+    let one = <T as num_traits::One>::one;
+    in_given_parts(out, rank, x.ncols().div_ceil(PANEL), Some(parts), |_, panels, sum| {
         for first in panels.map(|p| p * PANEL) {
             let len = PANEL.min(x.ncols() - first);
             let sum = MatMut::from_row_major_slice_mut(&mut *sum, x.nrows(), rank);
@@ -99,7 +120,7 @@ pub(super) fn khatri_rao<T: Real>(job: &Job<'_, T>, modes: Range<usize>) -> Resu
                     *p *= a;
                 }
             }
-            advance(&mut index, dims, None);
+            advance(&mut index, dims);
         }
     });
     Ok(out)

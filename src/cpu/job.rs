@@ -50,19 +50,6 @@ impl<'a, T: Real> Job<'a, T> {
     pub fn row(&self, m: usize, i: usize, columns: &Range<usize>) -> &'a [T] {
         &self.factors[m][i * self.rank + columns.start..i * self.rank + columns.end]
     }
-
-    /// `product = x * Hadamard product of the factor rows at this index, without the job's mode`.
-    #[inline(always)]
-    pub fn entry(&self, product: &mut [T], x: T, index: &[usize], columns: &Range<usize>) {
-        product.fill(x);
-        for (m, &i) in index.iter().enumerate() {
-            if m != self.mode {
-                for (p, &a) in product.iter_mut().zip(self.row(m, i, columns)) {
-                    *p *= a;
-                }
-            }
-        }
-    }
 }
 
 /// `sum += terms`.
@@ -73,10 +60,10 @@ pub(super) fn add<T: Real>(sum: &mut [T], terms: &[T]) {
     }
 }
 
-/// The next index in row-major order, mode `fixed` left as it is. False after the last one, which wraps to zeros.
+/// The next index in row-major order. False after the last one, which wraps to zeros.
 #[inline(always)]
-pub(super) fn advance(index: &mut [usize], dims: &[usize], fixed: Option<usize>) -> bool {
-    for m in (0..dims.len()).rev().filter(|&m| Some(m) != fixed) {
+pub(super) fn advance(index: &mut [usize], dims: &[usize]) -> bool {
+    for m in (0..dims.len()).rev() {
         index[m] += 1;
         if index[m] < dims[m] {
             return true;
@@ -104,16 +91,32 @@ pub(super) fn in_parts<T: Real>(
     split: Split,
     work: impl Fn(Range<usize>, Range<usize>, &mut [T]) + Sync,
 ) {
-    let (threads, rows, len) = (rayon::current_num_threads(), g.len() / rank, g.len());
-    if split == Split::RowsOrItems && (rows >= 16 * threads || len > MAX_PARTIALS) {
-        let per_part = rows.div_ceil(threads);
+    let (threads, rows) = (rayon::current_num_threads(), g.len() / rank);
+    let by_rows = split == Split::RowsOrItems && (rows >= 16 * threads || g.len() > MAX_PARTIALS);
+    in_given_parts(g, rank, items, (!by_rows).then_some(threads), work);
+}
+
+/// Most parts of a sum whose bits do not depend on the number of threads.
+pub(super) const FIXED_PARTS: usize = 16;
+
+/// The same with the items in so many parts, whatever the number of threads; `None` for parts of the rows.
+pub(super) fn in_given_parts<T: Real>(
+    g: &mut [T],
+    rank: usize,
+    items: usize,
+    parts: Option<usize>,
+    work: impl Fn(Range<usize>, Range<usize>, &mut [T]) + Sync,
+) {
+    let (rows, len) = (g.len() / rank, g.len());
+    let Some(parts) = parts else {
+        let per_part = rows.div_ceil(rayon::current_num_threads());
         g.par_chunks_mut(per_part * rank).enumerate().for_each(|(part, sum)| {
             let start = part * per_part;
             work(start..start + sum.len() / rank, 0..items, sum);
         });
         return;
-    }
-    let parts = threads.min(1 + MAX_PARTIALS / len).min(items).max(1);
+    };
+    let parts = parts.min(1 + MAX_PARTIALS / len).min(items).max(1);
     let per_part = items.div_ceil(parts);
     let mut partials = vec![T::zero(); (parts - 1) * len];
     let mut sums: Vec<&mut [T]> = std::iter::once(&mut *g).chain(partials.chunks_mut(len)).collect();

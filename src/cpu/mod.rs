@@ -15,7 +15,7 @@ pub(crate) use tree::CpuTree;
 
 use crate::als::{AlsSteps, HostSteps};
 use crate::error::show;
-use crate::plan::{DeviceCaps, Method, MttkrpPlan, TreePlan};
+use crate::plan::{DeviceCaps, Method, MttkrpPlan, TreePlan, Walk};
 use crate::{Backend, Error, MttkrpTime, Real, Result, Shape};
 use job::Job;
 use ndarray::{
@@ -169,7 +169,7 @@ impl Backend for Cpu {
         let job = Job::new(plan, x, factors.ok_or_else(|| mismatch("a factor is not contiguous"))?);
         let weights: Vec<T> = u.weights.to_vec();
         // What is too little work for a second thread is done on this one: to wake another takes longer.
-        let alone = plan.walk().is_some_and(|walk| walk.parts == 1) && g.len() <= SERIAL;
+        let alone = plan.walk().is_some_and(Walk::alone) && g.len() <= SERIAL;
         let work = |g: &mut [T]| run(plan, &job, &weights, g);
         let run = |g: &mut [T]| if alone { work(g) } else { self.install(|| work(g)) };
         match g.as_slice_mut() {
@@ -201,7 +201,9 @@ const SERIAL: usize = 1 << 14;
 
 /// The kernel of the method, then the weights and the check that all of G is finite.
 fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T]) -> Result<()> {
-    g.fill(T::zero());
+    if !plan.walk().is_some_and(Walk::once) {
+        g.fill(T::zero());
+    }
     let isa = Isa::best::<T>(job.rank);
     match plan.method() {
         // Without another mode the product is empty: G[i, r] = weights[r] X[i], whatever the method.
@@ -216,8 +218,15 @@ fn run<T: Real>(plan: &MttkrpPlan, job: &Job<'_, T>, weights: &[T], g: &mut [T])
             None => gemm::gemm(job, g)?,
         },
     }
+    // Unit weights, as in CP-ALS, are not worth another pass that writes.
+    let unit = weights.iter().all(|&w| w == <T as num_traits::One>::one());
     let finish = |(i, row): (usize, &mut [T])| {
-        row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
+        if !unit {
+            row.iter_mut().zip(weights).for_each(|(g, &w)| *g *= w);
+        }
+        if row.iter().fold(true, |finite, v| finite & v.is_finite()) {
+            return None;
+        }
         row.iter().position(|v| !v.is_finite()).map(|r| vec![i, r])
     };
     let bad = if g.len() <= SERIAL {
@@ -261,6 +270,10 @@ fn check<T: Real>(plan: &MttkrpPlan, dims: &[usize], u: &CpuFactors<T>, g: (usiz
 }
 
 fn check_finite<T: Real>(mode: usize, factor: ArrayView2<'_, T>) -> Result<()> {
+    // In most cases all are, which is quicker to see without an index.
+    if factor.iter().fold(true, |finite, v| finite & v.is_finite()) {
+        return Ok(());
+    }
     match factor.indexed_iter().find(|(_, v)| !v.is_finite()) {
         Some(((i, r), v)) => {
             Err(Error::NonFinite { what: format!("factor {mode}"), index: vec![i, r], value: v.f64() })

@@ -30,6 +30,17 @@ pub(super) fn zero<T: Element, S: Simd>() -> T::V<S> {
     Zeroable::zeroed()
 }
 
+/// N vectors of the elements of a row, zeros behind them.
+#[inline(always)]
+pub(super) fn vectors_of<T: Element, S: Simd, const N: usize>(s: S, row: &[T]) -> [T::V<S>; N] {
+    let lanes = lanes::<T, S>();
+    let mut vectors = [zero::<T, S>(); N];
+    for (v, to) in vectors.iter_mut().enumerate() {
+        *to = T::load(s, &row[row.len().min(v * lanes)..row.len().min((v + 1) * lanes)]);
+    }
+    vectors
+}
+
 /// Whether the instruction set multiplies and adds in one instruction. pulp's stand-in for it elsewhere is a function
 /// call for each element. The portable vectors are those with the fewest registers.
 const fn has_mul_add<S: Simd>() -> bool {

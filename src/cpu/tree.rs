@@ -3,17 +3,16 @@
 //! With X seen as L x C x M (dims left of the group, its own, right of it), `T[l, m, r] = sum_c X[l, c, m] KR[c, r]` is one
 //! matrix product where L or M is 1, else one for every l. An MTTKRP of a mode that is left follows from T by
 //! `G[i, r] = sum over the other kept indices o of T[i, o, r] prod A_m[o_m, r]`.
-//! Order: that of faer's product, then chains over up to BLOCK o in each part, and over these, parts in order: the same
-//! bits for the same number of threads.
+//! Order: that of faer's product on one thread, then chains over up to BLOCK o in each part, and over these, parts in order: the same
+//! bits for any number of threads.
 
-use super::gemm::{khatri_rao, product, scratch};
-use super::job::{Job, Split, add, advance, in_parts};
+use super::gemm::{khatri_rao, repeatable_product, scratch};
+use super::job::{FIXED_PARTS, Job, add, advance, in_given_parts};
 use super::simd::Isa;
 use super::{Cpu, mismatch};
 use crate::plan::{Kept, TreePlan};
 use crate::{MAX_ORDER, Real, Result, Shape};
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::MatRef;
 use ndarray::{Array2, ArrayViewMut2, CowArray, IxDyn};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -74,7 +73,6 @@ impl<'a, T: Real> CpuTree<'a, T> {
 
 /// `t[l, m, :] = sum_c X[l, c, m] KR[c, :]`.
 fn contract<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &mut [T]) -> Result<()> {
-    let one = <T as num_traits::One>::one;
     let dims = job.shape.dims();
     let [left, inner, right] =
         [0..group.start, group.clone(), group.end..dims.len()].map(|modes| dims[modes].iter().product::<usize>());
@@ -82,22 +80,14 @@ fn contract<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &mut [T]) -> Res
     let t = &mut t[..left * right * job.rank];
     if right == 1 {
         t.fill(T::zero());
-        product(t, MatRef::from_row_major_slice(job.x, left, inner), &kr, job.rank);
-    } else if left == 1 {
-        t.fill(T::zero());
-        product(t, MatRef::from_row_major_slice(job.x, inner, right).transpose(), &kr, job.rank);
+        repeatable_product(t, MatRef::from_row_major_slice(job.x, left, inner), &kr, job.rank);
     } else {
-        let kr = MatRef::from_row_major_slice(&kr, inner, job.rank);
-        let one = |(t, x): (&mut [T], &[T]), par| {
-            let t = MatMut::from_row_major_slice_mut(t, right, job.rank);
-            matmul(t, Accum::Replace, MatRef::from_row_major_slice(x, inner, right).transpose(), kr, one(), par);
-        };
         let (rows, slice) = (right * job.rank, inner * right);
-        if left < 4 * rayon::current_num_threads() {
-            t.chunks_mut(rows).zip(job.x.chunks(slice)).for_each(|pair| one(pair, Par::rayon(0)));
-        } else {
-            t.par_chunks_mut(rows).zip(job.x.par_chunks(slice)).for_each(|pair| one(pair, Par::Seq));
-        }
+        let one = |(t, x): (&mut [T], &[T])| {
+            t.fill(T::zero());
+            repeatable_product(t, MatRef::from_row_major_slice(x, inner, right).transpose(), &kr, job.rank);
+        };
+        t.par_chunks_mut(rows).zip(job.x.par_chunks(slice)).for_each(one);
     }
     Ok(())
 }
@@ -111,7 +101,9 @@ fn multi_ttv<T: Real>(job: &Job<'_, T>, group: &Range<usize>, t: &[T], g: &mut [
     let (dims, strides): (Vec<_>, Vec<_>) = others.iter().map(|&m| (job.shape[m], apart(m))).unzip();
     let (others, dims, strides, row_stride) = (&others[..], &dims[..], &strides[..], apart(job.mode));
     let isa = Isa::best::<T>(job.rank);
-    in_parts(g, job.rank, dims.iter().product(), Split::RowsOrItems, |rows, items, sum| {
+    // Parts of the rows change no bit.
+    let parts = (job.shape[job.mode] < 4 * FIXED_PARTS).then_some(FIXED_PARTS);
+    in_given_parts(g, job.rank, dims.iter().product(), parts, |rows, items, sum| {
         isa.run(Sums { job, t, others, dims, strides, row_stride, rows, items, sum });
     });
 }
@@ -159,7 +151,7 @@ impl<T: Real> WithSimd for Sums<'_, T> {
                     product.iter_mut().zip(job.row(m, i, &columns)).for_each(|(p, &a)| *p *= a);
                     *place += i * stride;
                 }
-                advance(index, dims, None);
+                advance(index, dims);
             }
             let (products, places) = (&products[..count * rank], &places[..count]);
             if row_stride == 1 {

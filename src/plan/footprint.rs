@@ -2,7 +2,6 @@
 
 use super::memory::{buffer_bytes, buffer_limit, column_blocks, column_stride, factor_rows, slabs};
 use super::streaming::{Streaming, slab_limit};
-use super::walk::Cut;
 use super::{DeviceCaps, DeviceKind, Dispatch, Method, MttkrpPlan, Slot, TreePlan, UpdatePlan, gemm};
 use crate::Result;
 use std::ops::Range;
@@ -229,7 +228,7 @@ fn on_cpu(plan: &MttkrpPlan, threads: usize) -> u64 {
         }
         // Parts that share no rows have no results of their own.
         Method::Fused => {
-            let sharing = plan.walk().filter(|walk| walk.cut != Cut::Rows).map_or(1, |walk| walk.parts);
+            let sharing = plan.walk().map_or(1, |walk| walk.parts);
             entries(rows).saturating_mul(sharing as u64 - 1)
         }
         // Rows are shared out where there are enough of them.

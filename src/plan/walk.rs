@@ -1,6 +1,6 @@
 //! How FUSED walks X on a CPU: which modes are summed by the micro-kernel, in blocks of what size, and how the work is
-//! cut into parts. All of it follows from the dims, the rank and the element type, never from the number of threads,
-//! so that neither do the bits of the result.
+//! cut into parts. Parts that share rows of the result follow from the dims, the rank and the element type, never from
+//! the number of threads, so that neither do the bits of the result. Cuts between rows change no bits and fit the threads.
 
 use crate::{Dtype, Shape};
 use std::fmt;
@@ -17,11 +17,9 @@ pub(crate) enum Side {
     Both,
 }
 
-/// What the parts divide between them.
+/// What parts that share rows of the result divide between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The result's rows: no part shares any with another.
-    Rows,
     /// The row modes before the result's.
     Before,
     /// The row modes behind the result's.
@@ -41,6 +39,8 @@ pub(crate) struct Walk {
     pub run: usize,
     /// Runs: what is left of the mode for `Both`, else 1.
     pub runs: usize,
+    /// Length of the last mode that is summed.
+    pub last: usize,
     /// Entries of a run in one block of KR; of whole runs, how many.
     pub step: usize,
     pub steps: usize,
@@ -51,23 +51,30 @@ pub(crate) struct Walk {
     /// Ranks of one block of KR.
     pub columns: usize,
     pub cut: Cut,
+    /// Parts with a result of their own; 1 where nothing is cut but rows.
     pub parts: usize,
+    /// Most pieces of the rows of each part: there is no point in more.
+    pub pieces: usize,
 }
 
-/// Bytes of a block of KR: small beside the second-level cache.
+/// Bytes of a block of KR: half of the smallest second-level cache there is.
 const BLOCK_BYTES: usize = 128 << 10;
 /// Most entries along k of a block.
 const STEP: usize = 384;
 /// The same where neighbours along k are a row apart, each in a cache line of its own.
 const LEFT_STEP: usize = 192;
-/// Most ranks of a block.
-const COLUMNS: usize = 512;
+/// Fewest entries along k for which blocks are made narrower instead.
+const LEAST_STEP: usize = 64;
+/// Rows of all for which making KR is not worth it, and entries of the last summed mode from which on it is not needed.
+const DIRECT: (usize, usize) = (4, 32);
 /// Ranks of a vector, for the estimates.
 const LANES: usize = 16;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
 const PART_WORK: usize = 1 << 17;
-/// Most parts.
-const PARTS: usize = 32;
+/// Most parts that share rows. Those of a sum have a KR of their own each; the others would make the same one again.
+const PARTS: usize = 96;
+/// Parts that are enough for any cut, so that one that costs less comes before one with more parts.
+const ENOUGH: usize = 32;
 /// Most elements of all partial results together, beyond the first four.
 const PARTIALS: usize = 1 << 19;
 
@@ -106,13 +113,37 @@ impl Walk {
             Side::Left => (product(split..mode), product(mode + 1..order)),
             Side::Both => (1, 1),
         };
-        let columns = rank.div_ceil(rank.div_ceil(COLUMNS)).next_multiple_of(LANES);
+        let widest = BLOCK_BYTES / (LEAST_STEP * dtype.bytes() as usize);
+        let columns = rank.div_ceil(rank.div_ceil(widest)).next_multiple_of(LANES);
         let longest = if side == Side::Left { LEFT_STEP } else { STEP };
-        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(64, longest);
+        let most = (BLOCK_BYTES / (columns * dtype.bytes() as usize)).clamp(LEAST_STEP, longest);
         let step = run.div_ceil(run.div_ceil(most));
         let steps = (most / run).clamp(1, runs);
         let rows = shape.rows(mode);
-        Self { side, split, run, runs, step, steps, before, rows, after, columns, cut: Cut::Rows, parts: 1 }
+        let last = match side {
+            Side::Left => shape[split - 1],
+            _ => shape[order - 1],
+        };
+        let (cut, parts, pieces) = (Cut::Sum, 1, 1);
+        let mut walk =
+            Self { side, split, run, runs, last, step, steps, before, rows, after, columns, cut, parts, pieces };
+        if walk.direct() {
+            // Rows of a factor that stay in a cache while the other summed modes run.
+            let most = (BLOCK_BYTES / (rank * dtype.bytes() as usize)).max(LEAST_STEP);
+            walk.step = last.div_ceil(last.div_ceil(most));
+        }
+        walk
+    }
+
+    /// Whether rows of the last summed mode's factor take the place of KR's, and the other summed modes weigh what has
+    /// been summed along that mode: a row of KR would be used too few times. Blocks and parts are of the last mode then.
+    pub fn direct(&self) -> bool {
+        self.side != Side::Both && self.all_rows() <= DIRECT.0 && self.last >= DIRECT.1
+    }
+
+    /// What blocks and parts of a sum divide between them, of a run.
+    pub fn summed(&self) -> usize {
+        if self.direct() { self.last } else { self.run }
     }
 
     /// Rows of the matrix that the micro-kernel sees.
@@ -126,8 +157,7 @@ impl Walk {
         let weights = if self.before > 1 || self.after > 1 { 2.0 } else { 0.0 };
         // A row's sum is multiplied by its weights and added to G.
         let flush = (3.0 + weights + 12.0 / vectors) / (self.step * self.steps) as f64;
-        // A row of KR is made once and used for all rows.
-        let form = (2.0 + 4.0 / vectors) / self.all_rows() as f64;
+        let form = self.form(rank);
         let block = self.step * self.all_rows() * dtype.bytes() as usize;
         let layout = match self.side {
             Side::Right => 0.0,
@@ -140,37 +170,87 @@ impl Walk {
         1.0 + flush + form + layout
     }
 
+    /// What making the rows of KR costs beside the products: each is made once and used for all rows.
+    fn form(&self, rank: usize) -> f64 {
+        let each = if self.direct() { 0.5 } else { 2.0 + 4.0 / rank.div_ceil(LANES) as f64 };
+        each / self.all_rows() as f64
+    }
+
     /// Cuts the work into parts.
     fn cut(&mut self, shape: &Shape, rank: usize) {
         let work = shape.len().saturating_mul(rank.div_ceil(LANES));
-        let wanted = (work / PART_WORK).clamp(1, PARTS);
+        let wanted = (work / PART_WORK).max(1);
         // Parts that share rows have partial results, which take room and have to be added.
         let len = self.rows * rank;
-        let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1));
+        let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1)).min(PARTS);
         let (sum, least) = match self.side {
             Side::Both => (self.runs, self.steps.min(16)),
-            Side::Right => (self.run, 64),
-            Side::Left => (self.run, 128),
+            Side::Right => (self.summed(), 64),
+            Side::Left => (self.summed(), 128),
         };
         let narrow = if self.side == Side::Left { 256 } else { 16 };
-        let choices = [
-            (Cut::Before, self.before.min(partials)),
-            (Cut::Rows, self.rows / (narrow / self.after).max(1)),
-            (Cut::Sum, (sum / least).min(partials)),
-            (Cut::After, (self.after / narrow).min(partials)),
-        ];
-        let order: [usize; 4] = match self.side {
-            Side::Left => [2, 0, 1, 3],
-            _ => [1, 0, 3, 2],
+        let pieces = (self.rows / (narrow / self.after).max(1)).clamp(1, wanted);
+        let rows = (None, pieces);
+        let before = (Some(Cut::Before), self.before.min(partials).min(ENOUGH));
+        let sum = (Some(Cut::Sum), (sum / least).min(partials));
+        let after = (Some(Cut::After), (self.after / narrow).min(partials).min(ENOUGH));
+        let order = match self.side {
+            Side::Left => [sum, before, rows, after],
+            _ => [rows, before, after, sum],
         };
-        let mut best = (Cut::Rows, 1);
-        for (cut, parts) in order.map(|c| choices[c]) {
-            let parts = parts.min(wanted);
-            if parts > best.1 {
-                best = (cut, parts);
+        let mut best = (None, 1);
+        for (cut, parts) in order {
+            if parts.min(wanted).min(ENOUGH) > best.1.min(ENOUGH) {
+                best = (cut, parts.min(wanted));
             }
         }
-        (self.cut, self.parts) = best;
+        if let (Some(cut), parts) = best {
+            // An even number of parts, as near to one length as can be, and blocks of one length in them.
+            let even = |extent: usize| {
+                let lost = |count: &usize| (extent.div_ceil(*count) * count) as f64 / extent as f64;
+                let counts = (parts.div_ceil(2)..=parts).rev().filter(|count| count.is_multiple_of(2));
+                counts.min_by(|a, b| lost(a).total_cmp(&lost(b))).unwrap_or(parts)
+            };
+            self.cut = cut;
+            self.parts = match cut {
+                Cut::Before => even(self.before),
+                Cut::After => even(self.after),
+                Cut::Sum => parts,
+            };
+            if cut == Cut::Sum && self.side != Side::Both {
+                let len = self.summed().div_ceil(parts);
+                self.step = len.div_ceil(len.div_ceil(self.step));
+            }
+        }
+        // Where there are parts already, rows may be cut finer to make their number fit the threads.
+        let finest = self.rows / (narrow.min(64) / self.after).max(1);
+        self.pieces = (wanted / self.parts).clamp(1, finest.max(1));
+    }
+
+    /// Whether every entry of the result is written once: by one block, and no other part has it.
+    pub fn once(&self) -> bool {
+        self.before * self.after == 1 && self.parts == 1 && self.runs <= self.steps && self.summed() <= self.step
+    }
+
+    /// Whether it is too little work to be shared out.
+    pub fn alone(&self) -> bool {
+        self.parts == 1 && self.pieces == 1
+    }
+
+    /// Ranges of the rows into which each part is cut for that many threads.
+    pub fn row_pieces(&self, threads: usize, rank: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+        let form = self.form(rank) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
+        // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew and ends with a
+        // tile that is not whole.
+        let time = |pieces: usize| {
+            let tasks = self.parts * pieces;
+            (tasks.div_ceil(threads) as f64 + 0.3) / tasks as f64 * (1.0 + (form + 0.02) * pieces as f64)
+        };
+        let most = self.pieces.min(4 * threads);
+        let pieces =
+            if threads == 1 { 1 } else { (1..=most).min_by(|&a, &b| time(a).total_cmp(&time(b))).unwrap_or(1) };
+        let rows = self.rows;
+        (0..pieces).map(move |piece| share(rows, piece, pieces)..share(rows, piece + 1, pieces))
     }
 
     /// The range of that extent which part `part` has, if it is what is cut.
@@ -178,10 +258,14 @@ impl Walk {
         if cut != self.cut {
             return 0..extent;
         }
-        // Of any two extents below 2^64 the product fits 128 bits.
-        let at = |part: usize| (extent as u128 * part as u128 / self.parts as u128) as usize;
-        at(part)..at(part + 1)
+        share(extent, part, self.parts)..share(extent, part + 1, self.parts)
     }
+}
+
+/// Where part `part` of an extent begins.
+fn share(extent: usize, part: usize, parts: usize) -> usize {
+    // Of any two extents below 2^64 the product fits 128 bits.
+    (extent as u128 * part as u128 / parts as u128) as usize
 }
 
 impl fmt::Display for Walk {
@@ -192,12 +276,80 @@ impl fmt::Display for Walk {
             Side::Both => "all other modes".into(),
         };
         let cut = match self.cut {
-            Cut::Rows => "rows",
             Cut::Before => "modes before the result's",
             Cut::After => "modes behind the result's",
             Cut::Sum => "the sum",
         };
+        let parts = match (self.parts, self.pieces) {
+            (1, 1) => "1 part".to_string(),
+            (1, pieces) => format!("up to {pieces} parts of rows"),
+            (parts, 1) => format!("{parts} parts of {cut}"),
+            (parts, pieces) => format!("{parts} parts of {cut}, each in up to {pieces} of rows"),
+        };
         let k = self.step * self.steps;
-        write!(f, "{modes} summed first, {k} entries at a time; {} parts of {cut}", self.parts)
+        write!(f, "{modes} summed first, {k} entries at a time; {parts}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPES: [&[usize]; 8] = [
+        &[200, 200, 200],
+        &[400, 300, 200],
+        &[60, 60, 60, 60],
+        &[24, 24, 24, 24, 24],
+        &[2000, 50, 50],
+        &[3, 1000003, 3],
+        &[1000003, 3, 3],
+        &[5, 7],
+    ];
+
+    fn walks(ranks: &[usize]) -> Vec<(usize, Dtype, Walk, String)> {
+        let mut walks = Vec::new();
+        for dims in SHAPES {
+            let shape = Shape::new(dims).unwrap();
+            for (&rank, dtype) in ranks.iter().flat_map(|r| [(r, Dtype::F32), (r, Dtype::F64)]) {
+                for mode in 0..dims.len() {
+                    let walk = Walk::new(&shape, mode, rank, dtype);
+                    walks.push((rank, dtype, walk, format!("{dims:?} R {rank} {dtype} mode {mode}")));
+                }
+            }
+        }
+        walks
+    }
+
+    #[test]
+    fn a_block_of_kr_fits_the_second_level_cache() {
+        let made = |(_, _, walk, _): &(usize, Dtype, Walk, String)| !walk.direct();
+        for (_, dtype, walk, what) in walks(&[1, 8, 16, 100, 257, 512, 513, 3000]).into_iter().filter(made) {
+            let bytes = walk.step * walk.steps * walk.columns * dtype.bytes() as usize;
+            assert!(bytes <= BLOCK_BYTES, "{what}: {bytes} bytes, {walk}");
+        }
+    }
+
+    /// Cuts between rows take every row once, however many threads there are, and the rest does not ask for threads.
+    #[test]
+    fn pieces_are_all_rows() {
+        for (rank, _, walk, what) in walks(&[2, 64]) {
+            for threads in [1, 2, 3, 24, 64, 1000] {
+                let pieces: Vec<_> = walk.row_pieces(threads, rank).collect();
+                let ends = pieces.iter().fold(0, |at, piece| if piece.start == at { piece.end } else { usize::MAX });
+                assert_eq!(ends, walk.rows, "{what}, {threads} threads: {pieces:?}");
+            }
+        }
+    }
+
+    /// Where there is work for them, at most a quarter of the threads' time is lost to rounds that are not full.
+    #[test]
+    fn any_number_of_threads_is_kept_busy() {
+        for (rank, _, walk, what) in walks(&[64]).into_iter().filter(|(.., what)| what.starts_with("[200")) {
+            for threads in [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48] {
+                let tasks = walk.parts * walk.row_pieces(threads, rank).count();
+                let busy = tasks as f64 / (tasks.div_ceil(threads) * threads) as f64;
+                assert!(busy >= 0.75, "{what}: {tasks} tasks for {threads} threads, {walk}");
+            }
+        }
     }
 }

@@ -4,9 +4,9 @@
 //! The modes are in three groups (`plan::Walk`): k, which the micro-kernel sums over, the result's mode i, and the rest.
 //! `G[i, r] += W[rest, r] * sum_k X[rest, i, k] KR[k, r]`: the sum of a few rows and ranks is kept in registers, then
 //! multiplied by the rest's factor rows and added to G. Parts of the work have results of their own where they share
-//! rows, added in order.
-//! Order: along k within a block, then blocks, then parts. All of it follows from the plan: the same bits for any number
-//! of threads. At most K = N / I_n additions.
+//! rows, added in order; each is cut further between rows, as suits the threads.
+//! Order: along k within a block, then blocks, then parts. None of it hangs on where rows are cut: the same bits for any
+//! number of threads. At most K = N / I_n additions.
 
 mod part;
 #[cfg(test)]
@@ -15,13 +15,13 @@ mod tile;
 
 use super::job::{Job, add};
 use super::simd::{Element, Isa};
-use crate::plan::{Cut, Walk};
+use crate::plan::Walk;
 use crate::{Dtype, Real};
 use part::{Part, Scratch};
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// Leaves the MTTKRP in `g`, which is zero before. The order is at least 2.
+/// Leaves the MTTKRP in `g`, which is zero before unless the walk writes it once. The order is at least 2.
 pub(super) fn fused<T: Real>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T]) {
     match T::DTYPE {
         Dtype::F32 => parts::<f32>(&job.cast(), walk, isa, bytemuck::cast_slice_mut(g)),
@@ -30,33 +30,32 @@ pub(super) fn fused<T: Real>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T
 }
 
 fn parts<T: Element>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T]) {
-    if walk.parts == 1 {
+    if walk.alone() {
         let scratch = &mut Scratch::default();
-        return isa.run(Part { job, walk, part: 0, g, first_row: 0, scratch });
+        return isa.run(Part { job, walk, part: 0, rows: 0..walk.rows, g, scratch });
     }
-    let scratch: Vec<_> = (0..rayon::current_num_threads()).map(|_| Mutex::new(Scratch::default())).collect();
-    let run = |part: usize, g: &mut [T], first_row: usize| {
+    let threads = rayon::current_num_threads();
+    let len = g.len();
+    let mut partials = vec![T::zero(); (walk.parts - 1) * len];
+    let pieces = walk.row_pieces(threads, job.rank);
+    let mut tasks = Vec::new();
+    for (part, mut sum) in std::iter::once(&mut *g).chain(partials.chunks_mut(len)).enumerate() {
+        for rows in pieces.clone() {
+            let (piece, behind) = sum.split_at_mut(rows.len() * job.rank);
+            tasks.push((part, rows, piece));
+            sum = behind;
+        }
+    }
+    let scratch: Vec<_> = (0..threads).map(|_| Mutex::new(Scratch::default())).collect();
+    tasks.into_par_iter().with_max_len(1).for_each(|(part, rows, g)| {
         // Every thread has its own.
         let thread = rayon::current_thread_index().unwrap_or(0);
         let scratch = &mut *scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
-        isa.run(Part { job, walk, part, g, first_row, scratch });
-    };
-    if walk.cut == Cut::Rows {
-        let mut rest = g;
-        let mut pieces = Vec::with_capacity(walk.parts);
-        for part in 0..walk.parts {
-            let rows = walk.range(Cut::Rows, walk.rows, part);
-            let (piece, behind) = rest.split_at_mut(rows.len() * job.rank);
-            pieces.push((rows.start, piece));
-            rest = behind;
-        }
-        let pieces = pieces.into_par_iter().enumerate().with_max_len(1);
-        return pieces.for_each(|(part, (first_row, g))| run(part, g, first_row));
+        isa.run(Part { job, walk, part, rows, g, scratch });
+    });
+    if walk.parts == 1 {
+        return;
     }
-    let len = g.len();
-    let mut partials = vec![T::zero(); (walk.parts - 1) * len];
-    let sums: Vec<&mut [T]> = std::iter::once(&mut *g).chain(partials.chunks_mut(len)).collect();
-    sums.into_par_iter().enumerate().with_max_len(1).for_each(|(part, sum)| run(part, sum, 0));
     const BLOCK: usize = 4096;
     g.par_chunks_mut(BLOCK).enumerate().for_each(|(b, sum)| {
         for partial in partials.chunks(len) {

@@ -1,9 +1,9 @@
 //! One part of the work: blocks of KR are made, and the rows of X that the part has are multiplied by each.
 
-use super::tile::{along_k, along_rows, none};
+use super::tile::{Sums, along_factor, along_k, along_rows, none};
 use crate::MAX_ORDER;
 use crate::cpu::job::Job;
-use crate::cpu::simd::{Element, lanes};
+use crate::cpu::simd::{Element, lanes, vectors_of, zero};
 use crate::plan::{Cut, Side, Walk};
 use bytemuck::{Pod, Zeroable};
 use pulp::{Simd, WithSimd};
@@ -25,13 +25,13 @@ pub(super) struct Scratch {
     outer: Vec<Line>,
 }
 
-/// A part: adds to `g`, whose first row is the result's row `first_row`.
+/// Some rows of a part: adds to `g`, which has these rows of the result.
 pub(super) struct Part<'a, T> {
     pub job: &'a Job<'a, T>,
     pub walk: &'a Walk,
     pub part: usize,
+    pub rows: Range<usize>,
     pub g: &'a mut [T],
-    pub first_row: usize,
     pub scratch: &'a mut Scratch,
 }
 
@@ -123,10 +123,10 @@ impl<T: Element> Part<'_, T> {
         let (walk, job) = (self.walk, self.job);
         let (runs, entries) = match walk.side {
             Side::Both => (walk.range(Cut::Sum, walk.runs, self.part), 0..walk.run),
-            _ => (0..1, walk.range(Cut::Sum, walk.run, self.part)),
+            _ => (0..1, walk.range(Cut::Sum, walk.summed(), self.part)),
         };
         let before = walk.range(Cut::Before, walk.before, self.part);
-        let rows = walk.range(Cut::Rows, walk.rows, self.part);
+        let rows = self.rows.clone();
         let after = walk.range(Cut::After, walk.after, self.part);
         // Rows of the result that are visited again and again should stay in a cache.
         let resident = if before.len() > 1 { (G_BYTES / (job.rank * size_of::<T>())).max(ROWS) } else { rows.len() };
@@ -136,7 +136,9 @@ impl<T: Element> Part<'_, T> {
                 for t in entries.clone().step_by(walk.step) {
                     let runs = l..runs.end.min(l + walk.steps);
                     let block = Block { columns: columns.clone(), runs, entries: t..entries.end.min(t + walk.step) };
-                    self.make::<S, N>(s, &block);
+                    if !walk.direct() {
+                        self.make::<S, N>(s, &block);
+                    }
                     for i in rows.clone().step_by(resident.max(1)) {
                         let rows = i..rows.end.min(i + resident);
                         self.each_run(&before, &rows, &after, |part, run| {
@@ -214,7 +216,7 @@ impl<T: Element> Part<'_, T> {
             mode: job.mode - modes.start,
             index: [0; MAX_ORDER],
             rank: job.rank,
-            first_row: self.first_row,
+            first_row: self.rows.start,
         };
         rows.seek(run.start);
         let mut at = run.start;
@@ -225,6 +227,7 @@ impl<T: Element> Part<'_, T> {
                 _ if left >= M => M,
                 _ if left > HALF && run.len() >= M => M,
                 _ if left >= HALF => HALF,
+                3 if M > 3 => 3,
                 _ if left > 2 && run.len() >= HALF => HALF,
                 _ if left >= 2 || run.len() >= 2 => 2,
                 _ => 1,
@@ -237,6 +240,8 @@ impl<T: Element> Part<'_, T> {
                 self.tile::<S, M, N>(s, block, first, skip, &places, weights);
             } else if m == HALF {
                 self.tile::<S, HALF, N>(s, block, first, skip, &places, weights);
+            } else if m == 3 {
+                self.tile::<S, 3, N>(s, block, first, skip, &places, weights);
             } else if m == 2 {
                 self.tile::<S, 2, N>(s, block, first, skip, &places, weights);
             } else {
@@ -362,10 +367,12 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
         let Product { job, walk, block, kr, first, skip, vector, places, weights, g } = self.0;
-        let kr: &[T::V<S>] = bytemuck::cast_slice(kr);
-        let (kr, _) = kr[vector * block.len()..][..N * block.len()].as_chunks::<N>();
         let mut sums = none::<T, S, M, N>();
-        if walk.side == Side::Left {
+        let kr: &[T::V<S>] = bytemuck::cast_slice(kr);
+        let kr = if walk.direct() { &[][..] } else { kr[vector * block.len()..][..N * block.len()].as_chunks::<N>().0 };
+        if walk.direct() {
+            sums = direct::<T, S, M, N>(s, job, walk, block, first, vector);
+        } else if walk.side == Side::Left {
             let all = walk.before * walk.rows * walk.after;
             // The same rows' share of the next block where that is contiguous and fits, else the next tile.
             let bytes = block.entries.len() * all * size_of::<T>();
@@ -384,11 +391,12 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
         }
         let lanes = lanes::<T, S>();
         let start = block.columns.start + vector * lanes;
+        let once = walk.once();
         for (row, sums) in sums.iter().enumerate().skip(skip) {
             for (v, &sum) in sums.iter().enumerate() {
                 let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
                 let g = &mut g[places[0][row]..][columns.clone()];
-                let old = T::load(s, g);
+                let old = if once { zero::<T, S>() } else { T::load(s, g) };
                 let new = match weights {
                     [] => T::plus(s, old, sum),
                     [w] => T::fma(s, sum, T::load(s, &w[places[1][row]..][columns]), old),
@@ -404,6 +412,50 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
             }
         }
     }
+}
+
+/// M rows from `first` on times N vectors of the block: along the last summed mode with its factor's rows for KR's, then
+/// times the rows of the other summed modes.
+#[inline(always)]
+fn direct<T: Element, S: Simd, const M: usize, const N: usize>(
+    s: S,
+    job: &Job<'_, T>,
+    walk: &Walk,
+    block: &Block,
+    first: usize,
+    vector: usize,
+) -> Sums<T, S, M, N> {
+    let modes = match walk.side {
+        Side::Left => 0..walk.split,
+        _ => walk.split..job.shape.order(),
+    };
+    let last = modes.end - 1;
+    let start = block.columns.start + vector * lanes::<T, S>();
+    let columns = start..block.columns.end.min(start + N * lanes::<T, S>());
+    // Along k and from row to row.
+    let strides = if walk.side == Side::Left { (walk.before * walk.rows * walk.after, 1) } else { (1, walk.run) };
+    let mut total = none::<T, S, M, N>();
+    let rows = &job.factors[last][block.entries.start * job.rank..block.entries.end * job.rank];
+    for index in 0..walk.run / walk.last {
+        let at = index * walk.last + block.entries.start;
+        let x = &job.x[at * strides.0 + first * strides.1..];
+        let sums = along_factor::<T, S, M, N>(s, x, strides, rows, job.rank, &columns);
+        let mut outer = [T::splat(s, T::one()); N];
+        let mut rest = index;
+        for m in modes.clone().rev().skip(1) {
+            let row = job.row(m, rest % job.shape[m], &columns);
+            rest /= job.shape[m];
+            for (o, a) in outer.iter_mut().zip(vectors_of::<T, S, N>(s, row)) {
+                *o = T::times(s, *o, a);
+            }
+        }
+        for (total, sums) in total.iter_mut().zip(sums) {
+            for ((t, sum), &o) in total.iter_mut().zip(sums).zip(&outer) {
+                *t = T::fma(s, sum, o, *t);
+            }
+        }
+    }
+    total
 }
 
 /// Bytes of the result that are worked on while other modes run.

@@ -1,8 +1,9 @@
 //! The micro-kernels: the product of a few rows of X and a block of KR, summed in registers. An entry of X is spread
 //! over a vector and multiplied by vectors of ranks, so that X is read where it lies, in whatever order.
 
-use crate::cpu::simd::{Element, zero};
+use crate::cpu::simd::{Element, vectors_of, zero};
 use pulp::Simd;
+use std::ops::Range;
 
 /// Sums of M rows and N vectors of ranks.
 pub(super) type Sums<T, S, const M: usize, const N: usize> = [[<T as Element>::V<S>; N]; M];
@@ -78,6 +79,31 @@ pub(super) fn along_rows<T: Element, S: Simd, const M: usize, const N: usize>(
             }
         }
         at += stride;
+    }
+    sums
+}
+
+/// `sum_k x[k * strides.0 + m * strides.1] rows[k][columns]`, the rows of a factor of that rank taken where they lie.
+#[inline(always)]
+pub(super) fn along_factor<T: Element, S: Simd, const M: usize, const N: usize>(
+    s: S,
+    x: &[T],
+    strides: (usize, usize),
+    rows: &[T],
+    rank: usize,
+    columns: &Range<usize>,
+) -> Sums<T, S, M, N> {
+    let mut sums = none::<T, S, M, N>();
+    let mut at = 0;
+    for row in rows.chunks_exact(rank) {
+        let factor = vectors_of::<T, S, N>(s, &row[columns.clone()]);
+        for (m, sums) in sums.iter_mut().enumerate() {
+            let x = T::splat(s, x[at + m * strides.1]);
+            for (sum, &a) in sums.iter_mut().zip(&factor) {
+                *sum = T::fma(s, x, a, *sum);
+            }
+        }
+        at += strides.0;
     }
     sums
 }
