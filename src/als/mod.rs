@@ -115,7 +115,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let (plans, tree) = plans::<T, B>(backend, &shape, columns, options)?;
 
     let Start { factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
-    // Sums on the CPU depend on the number of threads.
+    // By ELEM, TILE and GEMM, sums on the CPU depend on the number of threads.
     let device = format!("{}, threads {}", backend.name(), backend.caps().threads);
     let mut saver = Saver::new::<T>(options, &shape, norm, device)?;
     let saved = saver.as_ref().map(|saver| saver.load::<T>(&shape, columns)).transpose()?.flatten();

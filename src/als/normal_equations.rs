@@ -63,8 +63,9 @@ pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
 
 /// The Hadamard product of the grams of all modes but `without`.
 pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize>) -> Array2<f64> {
-    let others = grams.iter().enumerate().filter(|&(m, _)| Some(m) != without);
-    others.fold(Array2::ones((rank, rank)), |v, (_, gram)| v * gram)
+    let mut others = grams.iter().enumerate().filter(|&(m, _)| Some(m) != without).map(|(_, gram)| gram);
+    let first = others.next().cloned().unwrap_or_else(|| Array2::ones((rank, rank)));
+    others.fold(first, |v, gram| v * gram)
 }
 
 /// The normal equations A V = G of a mode, V symmetric and positive semidefinite with a diagonal of about ones (or
@@ -250,6 +251,9 @@ impl Factored {
 
 /// Zeroes what is outside the diagonal blocks: starts that run side by side have nothing to do with each other.
 pub(super) fn keep_blocks(mut m: Array2<f64>, rank: usize) -> Array2<f64> {
+    if m.nrows() <= rank {
+        return m;
+    }
     m.indexed_iter_mut().filter(|((i, j), _)| i / rank != j / rank).for_each(|(_, v)| *v = 0.0);
     m
 }

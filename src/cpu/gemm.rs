@@ -8,8 +8,8 @@
 //! Memory: R prod of the dims of the contracted side, and for a middle mode R I min(L, M) more.
 //! Order: faer's within a panel of a long sum, panels in order, then the threads' sums. At most K = N / I_n additions.
 
-use super::job::{FIXED_PARTS, Job, advance, in_given_parts};
-use crate::plan::{PANEL, in_panels};
+use super::job::{Job, advance, in_given_parts};
+use crate::plan::{FIXED_PARTS, PANEL, in_panels};
 use crate::{Error, Real, Result};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};

@@ -96,9 +96,6 @@ pub(super) fn in_parts<T: Real>(
     in_given_parts(g, rank, items, (!by_rows).then_some(threads), work);
 }
 
-/// Most parts of a sum whose bits do not depend on the number of threads.
-pub(super) const FIXED_PARTS: usize = 16;
-
 /// The same with the items in so many parts, whatever the number of threads; `None` for parts of the rows.
 pub(super) fn in_given_parts<T: Real>(
     g: &mut [T],

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The CPU backend: rayon over this machine's cores, in vectors of AVX-512, AVX2 or NEON where there are any. The same
-/// plan on the same number of threads gives the same bits; with FUSED, the default, on any number.
+/// plan on the same number of threads gives the same bits; with FUSED, the default, and SLICE on any number.
 ///
 /// ```
 /// use ndarray::{array, Array2};

@@ -7,10 +7,10 @@
 //! bits for any number of threads.
 
 use super::gemm::{khatri_rao, repeatable_product, scratch};
-use super::job::{FIXED_PARTS, Job, add, advance, in_given_parts};
+use super::job::{Job, add, advance, in_given_parts};
 use super::simd::Isa;
 use super::{Cpu, mismatch};
-use crate::plan::{Kept, TreePlan};
+use crate::plan::{FIXED_PARTS, Kept, TreePlan};
 use crate::{MAX_ORDER, Real, Result, Shape};
 use faer::MatRef;
 use ndarray::{Array2, ArrayViewMut2, CowArray, IxDyn};

@@ -203,6 +203,9 @@ impl<'a, 'x, T: Real> GpuSteps<'a, 'x, T> {
     fn pace(&self, mode: usize, kernels: Kernels) -> Result<()> {
         let entry = &self.modes[mode];
         match kernels {
+            Kernels::Own | Kernels::Fallback if self.tree.as_ref().is_some_and(|tree| tree.serves(mode)) => {
+                self.tree.iter().try_for_each(|tree| tree.pace(self.inner, self.x, &self.u, &entry.g, (mode, kernels)))
+            }
             Kernels::Own if entry.mttkrp[0].is_none() => self.inner.pace_mttkrp(entry.plan, self.x, &self.u, &entry.g),
             Kernels::Fallback if entry.mttkrp[1].is_none() => {
                 let plan = entry.plan.fallback().unwrap_or(entry.plan);
@@ -298,11 +301,18 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
             let plan = self.modes[mode].plan.wide(&inner.caps);
             let both = plan.and_then(|plan| Ok((UpdatePlan::new(&plan, &inner.caps)?, plan)));
             let Ok((update, plan)) = both else { return Ok(false) };
-            let g = inner.output::<f64>(&plan)?;
-            inner.pace_mttkrp(&plan, self.x, &self.u, &g)?;
-            let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
-            let update = prepare_update(inner, &update, self.groups, &g, &self.u, &self.buffers)?;
-            self.modes[mode].wide = Some(Wide { g, mttkrp, update });
+            let wide = || {
+                let g = inner.output::<f64>(&plan)?;
+                inner.pace_mttkrp(&plan, self.x, &self.u, &g)?;
+                let mttkrp = inner.prepare_mttkrp(&plan, self.x, &self.u, &g)?;
+                let update = prepare_update(inner, &update, self.groups, &g, &self.u, &self.buffers)?;
+                Ok(Wide { g, mttkrp, update })
+            };
+            // Sums in f64 are an extra, for which there may be no room beside the rest.
+            self.modes[mode].wide = match wide() {
+                Err(Error::OutOfDeviceMemory { .. }) => return Ok(false),
+                other => Some(other?),
+            };
         }
         Ok(true)
     }

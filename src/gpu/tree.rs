@@ -73,17 +73,8 @@ impl<'a> GpuTree<'a> {
             return Err(Error::PlanMismatch { reason: format!("no product is kept for mode {mode}") });
         };
         let plan = self.plan.fallback().filter(|_| by == Kernels::Fallback).unwrap_or(self.plan);
-        let scale = plan.fallback().map(|_| x.range.map_or(1.0, Range::x_scale));
-        let prepare = |dispatches: &[Dispatch]| {
-            let params = dispatches.iter().map(|dispatch| with_scale(dispatch.params, scale, &x.shape)).collect();
-            inner.prepare("mttkrp", dispatches, params, |slot| match slot {
-                Slot::X(slab) => Ok(x.buffer(slab)),
-                Slot::Factors(block) => Ok(whole(&u.buffers[block])),
-                Slot::G(block) => Ok(whole(&g.buffers[block])),
-                Slot::Tree(slab) => Ok(whole(&self.buffers[slab])),
-                scratch => inner.scratch.get(inner, scratch, plan.scratch()).map(|buffer| whole(&buffer)),
-            })
-        };
+        let buffers = &self.buffers;
+        let prepare = |dispatches: &[Dispatch]| prepare(inner, plan, buffers, x, u, g, dispatches);
         let fresh = !at_hand || self.by != by;
         let product = match self.products.entry((group, by)) {
             _ if !fresh => None,
@@ -98,8 +89,48 @@ impl<'a> GpuTree<'a> {
         Ok((product.into_iter().chain([&*result]).collect(), usize::from(fresh)))
     }
 
+    /// Before a product is made for the first time: measures what may take long of that. The product's buffers are
+    /// overwritten, as they are right afterwards.
+    pub fn pace<T: Real>(
+        &self,
+        inner: &Inner,
+        x: &GpuTensor<T>,
+        u: &GpuFactors<T>,
+        g: &GpuMatrix<T>,
+        (mode, by): (usize, Kernels),
+    ) -> Result<()> {
+        let Some((group, false)) = self.kept.group(self.plan, mode) else { return Ok(()) };
+        if self.products.contains_key(&(group, by)) {
+            return Ok(());
+        }
+        let plan = self.plan.fallback().filter(|_| by == Kernels::Fallback).unwrap_or(self.plan);
+        let one = |dispatch| prepare(inner, plan, &self.buffers, x, u, g, &[dispatch]);
+        inner.measure_pace(plan.product(group), one)
+    }
+
     /// A mode's factor has changed.
     pub fn changed(&mut self, mode: usize) {
         self.kept.changed(self.plan, mode);
     }
+}
+
+/// Kernels of a plan, with what they bind.
+fn prepare<T: Real>(
+    inner: &Inner,
+    plan: &TreePlan,
+    buffers: &[wgpu::Buffer],
+    x: &GpuTensor<T>,
+    u: &GpuFactors<T>,
+    g: &GpuMatrix<T>,
+    dispatches: &[Dispatch],
+) -> Result<Prepared> {
+    let scale = plan.fallback().map(|_| x.range.map_or(1.0, Range::x_scale));
+    let params = dispatches.iter().map(|dispatch| with_scale(dispatch.params, scale, &x.shape)).collect();
+    inner.prepare("mttkrp", dispatches, params, |slot| match slot {
+        Slot::X(slab) => Ok(x.buffer(slab)),
+        Slot::Factors(block) => Ok(whole(&u.buffers[block])),
+        Slot::G(block) => Ok(whole(&g.buffers[block])),
+        Slot::Tree(slab) => Ok(whole(&buffers[slab])),
+        scratch => inner.scratch.get(inner, scratch, plan.scratch()).map(|buffer| whole(&buffer)),
+    })
 }

@@ -26,7 +26,7 @@ pub struct Footprint {
     pub factors: u64,
     /// Results: that of the mode, or for CP-ALS on the device those of all modes.
     pub result: u64,
-    /// Scratch of the method: the largest of the modes, as they share it.
+    /// Scratch of the method: of each buffer the largest of the modes, as they share them.
     pub scratch: u64,
     /// The product of the tensor with some factors that CP-ALS keeps for several modes ([`TreePlan`]).
     pub tree: u64,
@@ -47,8 +47,8 @@ impl Footprint {
         Self::of_host_steps(std::slice::from_ref(plan), caps).map(|bytes| bytes.within(plan, caps))
     }
 
-    /// Of CP-ALS with a plan for each mode, and what `tree` keeps of the tensor. Sums in f64 for f32 data and the f32 kernels for numbers of too wide a range,
-    /// which some data need, come on top of it.
+    /// Of CP-ALS with a plan for each mode, and what `tree` keeps of the tensor. Sums in f64 for f32 data and the f32
+    /// kernels for numbers of too wide a range, which some data need, come on top of it.
     ///
     /// # Errors
     /// What planning the buffers says.
@@ -250,10 +250,15 @@ fn tree_on_cpu(tree: &TreePlan, plan: &MttkrpPlan, threads: usize) -> u64 {
         let inner = shape[group.clone()].iter().product::<usize>();
         let rows = shape.len() / inner;
         let on_both_sides = shape.left(group.start) > 1 && group.end < shape.order() && shape.right(group.end - 1) > 1;
-        let sharing = if !on_both_sides && gemm::in_panels(rows, inner) { threads as u64 } else { 1 };
-        let words = (rows as u64).saturating_mul(sharing - 1).saturating_add(inner as u64);
-        // An MTTKRP of few rows is summed by all threads.
-        let sums = (shape.iter().copied().max().unwrap_or(0) as u64).saturating_mul(threads as u64 - 1);
+        // With modes kept on both sides there is a product for every index left of the group, several at a time.
+        let (left, one) =
+            if on_both_sides { (shape.left(group.start), rows / shape.left(group.start)) } else { (1, rows) };
+        let parts = if gemm::in_panels(one, inner) { gemm::FIXED_PARTS.min(inner.div_ceil(gemm::PANEL)) } else { 1 };
+        let partials = (one as u64).saturating_mul((parts - 1) as u64).saturating_mul(left.min(threads) as u64);
+        let words = partials.saturating_add(inner as u64);
+        // An MTTKRP of few rows is summed in parts.
+        let few = shape.iter().copied().filter(|&dim| dim < 4 * gemm::FIXED_PARTS).max().unwrap_or(0);
+        let sums = (few * (gemm::FIXED_PARTS - 1)) as u64;
         words.max(sums).saturating_mul(rank).saturating_mul(plan.dtype().bytes())
     };
     tree.groups().iter().enumerate().map(of).max().unwrap_or(0)

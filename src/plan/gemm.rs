@@ -13,8 +13,11 @@ const WG: u32 = 64;
 /// Length of the panels that a long sum is cut into on a CPU.
 pub(crate) const PANEL: usize = 1024;
 
+/// Most parts of a sum on a CPU where its bits are not to depend on the number of threads, as those over kept products.
+pub(crate) const FIXED_PARTS: usize = 16;
+
 /// Whether a product on a CPU, of a matrix with few rows and long sums, is cut into panels that threads share, with a sum
-/// of its own for each thread.
+/// of its own for each part.
 pub(crate) fn in_panels(rows: usize, sum: usize) -> bool {
     sum >= PANEL.max(rows.saturating_mul(4))
 }

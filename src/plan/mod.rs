@@ -23,7 +23,7 @@ pub use caps::{DeviceCaps, DeviceKind};
 pub use footprint::Footprint;
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::parameter_stride;
-pub(crate) use gemm::{PANEL, in_panels};
+pub(crate) use gemm::{FIXED_PARTS, PANEL, in_panels};
 pub use kernel::{
     AtomicAdd, Dispatch, EntryParams, FusedParams, GemmParams, KernelSpec, KhatriRaoParams, MultiTtvParams,
     MultiplySumParams, Params, PerMode, ReduceParams, Slot, UpdateParams,

@@ -3,7 +3,7 @@
 use crate::{Dtype, Error};
 use std::{fmt, str::FromStr};
 
-/// How an MTTKRP is computed. The four of the paper (arXiv 2510.14891), and a choice of the best.
+/// How an MTTKRP is computed. The four of the paper (arXiv 2510.14891), FUSED, and a choice of the best.
 ///
 /// ```
 /// use polyad::plan::Method;

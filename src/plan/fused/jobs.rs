@@ -105,7 +105,8 @@ pub(super) fn batches<'a>(
         all.map(|(at, batch)| batch_of(at * length, batch, if length == 1 { entries(batch) } else { most })).collect()
     };
     if limit.is_some() && slabs.len() > 1 {
-        let together = in_batches(TOGETHER)?;
+        // Batches of about one length: a slab alone would leave most of the device idle.
+        let together = in_batches(slabs.len().div_ceil(slabs.len().div_ceil(TOGETHER)))?;
         // A place serves one slab of every batch.
         let place = |at: usize| together.iter().filter_map(|batch| batch.get(at)).map(|job| job.cut.bytes).max();
         let bytes: u64 = (0..TOGETHER).filter_map(place).sum();
