@@ -21,9 +21,8 @@ pub use options::{CpAlsOptions, CpAlsResult, Init, Seconds, Stop, Sweep};
 
 pub(crate) use steps::HostSteps;
 #[cfg(feature = "gpu")]
-pub(crate) use {normal_equations::overflow, steps::Product, steps::Updated};
-// In the signature of a public trait, though nobody can name them.
-pub use normal_equations::NormalEquations;
+pub(crate) use {normal_equations::NormalEquations, normal_equations::overflow, steps::Product, steps::Updated};
+// In the signature of a public trait, though nobody can name it.
 pub use steps::AlsSteps;
 
 use crate::plan::{Footprint, MttkrpPlan, TreePlan};
