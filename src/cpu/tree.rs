@@ -3,8 +3,8 @@
 //! With X seen as L x C x M (dims left of the group, its own, right of it), `T[l, m, r] = sum_c X[l, c, m] KR[c, r]` is one
 //! matrix product where L or M is 1, else one for every l. An MTTKRP of a mode that is left follows from T by
 //! `G[i, r] = sum over the other kept indices o of T[i, o, r] prod A_m[o_m, r]`.
-//! Order: that of faer's product on one thread, then chains over up to BLOCK o in each part, and over these, parts in order: the same
-//! bits for any number of threads.
+//! Order: that of faer's product on one thread, then chains over up to BLOCK o in each part, and over these, parts in
+//! order: the same bits for any number of threads.
 
 use super::gemm::{khatri_rao, repeatable_product, scratch};
 use super::job::{Job, add, advance, in_given_parts};

@@ -230,6 +230,28 @@ pub(super) fn reduce_shape(pieces: usize) -> (usize, usize) {
     if pieces >= 16 { (8, 32) } else { (1, 64) }
 }
 
+/// The dispatch that adds pieces up in a fixed order; its grid is set here.
+pub(super) fn add_pieces(
+    params: ReduceParams,
+    sums: Dtype,
+    stored: Dtype,
+    slots: Vec<Slot>,
+    slab: usize,
+    caps: &DeviceCaps,
+) -> Result<Dispatch> {
+    let (lanes, outputs) = reduce_shape(params.pieces as usize);
+    let count = params.rows as usize * params.columns4 as usize;
+    let [x, y] = fold_grid(count.div_ceil(outputs) as u64, caps)?;
+    let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
+    Ok(Dispatch {
+        spec: KernelSpec::new("reduce_partials", sums, None, &consts).stored(stored),
+        params: Params::Reduce(ReduceParams { grid_x: x, ..params }),
+        slots,
+        grid: [x, y, 1],
+        slab,
+    })
+}
+
 /// What the fused planner hands back.
 pub(super) struct Fused {
     pub dispatches: Vec<Dispatch>,
@@ -297,7 +319,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
             let mut reductions = Vec::new();
             for (place, Job { index, slab, view, kernel, cut, .. }) in batch.into_iter().enumerate() {
                 fused.partial_bytes[place] = fused.partial_bytes[place].max(cut.bytes);
-                let (lanes, outputs) = reduce_shape(cut.pieces);
+                let (lanes, _) = reduce_shape(cut.pieces);
                 chain += (kernel.chain)(&kernel, cut.piece);
                 chain += if adds { cut.pieces } else { cut.pieces.div_ceil(lanes) + lanes + 1 };
                 let others = || problem.other_modes();
@@ -353,7 +375,6 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                     if adds {
                         continue;
                     }
-                    let [x, y] = fold_grid((view.rows * columns / 4).div_ceil(outputs) as u64, caps)?;
                     let reduce = ReduceParams {
                         rows: view.rows as u32,
                         columns4: (columns / 4) as u32,
@@ -364,21 +385,16 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                         g_row0: slab.offsets[problem.mode] as u32,
                         column0: column0 as u32,
                         scale_row: if kernel.f16 { scale_row(problem.mode) + 1 } else { problem.weights_row() },
-                        grid_x: x,
+                        grid_x: 0,
                         unscale: 1.0,
                         add: u32::from(!first_of_rows(slabs, problem.mode, index)),
                     };
-                    let consts = [("LANES", lanes as u32), ("OUTPUTS", outputs as u32)];
+                    let slots = vec![Slot::Partial(place), Slot::Factors(block), Slot::G(block)];
+                    let reduction = add_pieces(reduce, sums, problem.dtype(), slots, index, caps)?;
                     // Where columns are cut, the partial results of one tile are added before those of the next are written.
                     let together = cut.n_tiles * kernel.bn >= stride;
                     let list = if together { &mut reductions } else { &mut fused.dispatches };
-                    list.push(Dispatch {
-                        spec: KernelSpec::new("reduce_partials", sums, None, &consts).stored(problem.dtype()),
-                        params: Params::Reduce(reduce),
-                        slots: vec![Slot::Partial(place), Slot::Factors(block), Slot::G(block)],
-                        grid: [x, y, 1],
-                        slab: index,
-                    });
+                    list.push(reduction);
                 }
             }
             fused.dispatches.append(&mut reductions);

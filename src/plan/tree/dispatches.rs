@@ -1,6 +1,6 @@
 //! The dispatches of a kept product, and of the MTTKRPs that follow from it.
 
-use super::super::fused::{View, first_of_rows, kernel, reduce_shape};
+use super::super::fused::{View, add_pieces, first_of_rows, kernel, reduce_shape};
 use super::super::kernel::{Dispatch, FusedParams, KernelSpec, MultiTtvParams, Params, ReduceParams, Slot};
 use super::super::memory::{column_stride, group_scale_row, weights_row};
 use super::super::{Problem, entrywise::per_mode, fold_grid, tuning};
@@ -225,8 +225,6 @@ impl Asked<'_> {
             grid: [x, y, 1],
             slab: index,
         };
-        let (lanes, outputs) = reduce_shape(pieces);
-        let [x, y] = fold_grid((rows * stride4).div_ceil(outputs) as u64, self.caps)?;
         let reduce = ReduceParams {
             rows: rows as u32,
             columns4: stride4 as u32,
@@ -237,22 +235,13 @@ impl Asked<'_> {
             g_row0: slab.offsets[mode] as u32,
             column0: 0,
             scale_row: if layout.scaled { group_scale_row(shape, group.start) + 1 } else { weights_row(shape) } as u32,
-            grid_x: x,
+            grid_x: 0,
             unscale: 1.0,
             add: u32::from(!first_of_rows(&self.slabs, mode, index)),
         };
-        let reduce = Dispatch {
-            spec: KernelSpec::new(
-                "reduce_partials",
-                dtype,
-                None,
-                &[("LANES", lanes as u32), ("OUTPUTS", outputs as u32)],
-            ),
-            params: Params::Reduce(reduce),
-            slots: vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)],
-            grid: [x, y, 1],
-            slab: index,
-        };
+        let slots = vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)];
+        let reduce = add_pieces(reduce, dtype, dtype, slots, index, self.caps)?;
+        let (lanes, _) = reduce_shape(pieces);
         let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + pieces.div_ceil(lanes) + lanes + 1;
         Ok(([sum, reduce], additions as u64, one * pieces as u64))
     }
