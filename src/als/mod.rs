@@ -2,6 +2,7 @@
 //! what is done in a sweep, `ending` makes a model of what they leave.
 
 mod checkpoint;
+mod cholesky;
 mod ending;
 mod fit;
 mod init;

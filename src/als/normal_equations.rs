@@ -1,16 +1,15 @@
 //! The small dense part of CP-ALS, in f64: grams, their Hadamard product V, and A V = G.
 
+use super::cholesky;
 use crate::{Error, Real, Result};
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::matmul::matmul;
 use faer::linalg::solvers::SelfAdjointEigen;
-#[cfg(feature = "gpu")]
-use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
 use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
+#[cfg(feature = "gpu")]
+use std::sync::OnceLock;
 
 /// Entries of a block of a factor's rows, and multiply-adds of a block of equations, about. Blocks are one thread's work and
 /// have sums of their own, added in order: the bits do not depend on the number of threads.
@@ -19,8 +18,10 @@ const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
 const GRAMS: (usize, usize) = (16, 1024);
 /// Columns of a strip of a gram.
 const STRIP: usize = 32;
-/// Largest system that one thread factors.
-const ALONE: usize = 256;
+
+/// Largest system for which one thread does everything.
+#[cfg(feature = "gpu")]
+const ALONE: usize = 128;
 
 /// `work` on every index below `count`, in order, shared out or here: to wake a thread takes longer than small work.
 fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
@@ -81,6 +82,9 @@ pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize
 pub struct NormalEquations {
     blocks: Vec<Factored>,
     rank: usize,
+    /// Once it is asked for.
+    #[cfg(feature = "gpu")]
+    root: OnceLock<Vec<f64>>,
 }
 
 enum Factored {
@@ -109,12 +113,27 @@ impl NormalEquations {
         let firsts = (0..v.nrows()).step_by(rank);
         let blocks =
             firsts.map(|first| Factored::new(v.slice(s![first..first + rank, first..first + rank]), eps, mode));
-        Ok(Self { blocks: blocks.collect::<Result<_>>()?, rank })
+        Ok(Self {
+            blocks: blocks.collect::<Result<_>>()?,
+            rank,
+            #[cfg(feature = "gpu")]
+            root: OnceLock::new(),
+        })
     }
 
     /// V was singular to the precision of G's dtype.
     pub(super) fn deficient(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block, Factored::Spectral(..)))
+    }
+
+    /// The condition, and meanwhile the root for a device whose rows have this stride, so that it is there when it is asked for.
+    pub(super) fn condition_and_root(&self, v: &Array2<f64>, stride: Option<usize>) -> f64 {
+        #[cfg(feature = "gpu")]
+        if let Some(stride) = stride.filter(|_| self.rank > ALONE) {
+            return rayon::join(|| self.condition(v), || self.root(stride)).0;
+        }
+        let _ = stride;
+        self.condition(v)
     }
 
     /// About the condition of V: its largest row sum times the 2-norm of its inverse, from a few steps of inverse
@@ -197,24 +216,21 @@ impl NormalEquations {
     /// than `|X|`, and rounding comes to `eps64 sqrt(cond V) |X|` in the model. That is what the triangular solves make,
     /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
     #[cfg(feature = "gpu")]
-    pub(crate) fn root(&self, stride: usize) -> Vec<f64> {
+    pub(crate) fn root(&self, stride: usize) -> &[f64] {
+        self.root.get_or_init(|| self.make_root(stride))
+    }
+
+    #[cfg(feature = "gpu")]
+    fn make_root(&self, stride: usize) -> Vec<f64> {
         let (rank, columns) = (self.rank, self.rank * self.blocks.len());
         let mut root = vec![0.0; columns * stride];
-        for (b, block) in self.blocks.iter().enumerate() {
+        for ((b, block), rows) in self.blocks.iter().enumerate().zip(root.chunks_mut(rank * stride)) {
             let first = b * rank;
-            let rows = root.chunks_mut(stride).skip(first).take(rank).enumerate();
             match block {
-                Factored::Cholesky(l) => {
-                    let mut inverse = Mat::<f64>::zeros(rank, rank);
-                    invert_lower_triangular(inverse.as_mut(), l.as_ref(), faer::get_global_parallelism());
-                    for (row, out) in rows {
-                        // A column of the inverse is a row of its transpose.
-                        let column = inverse.col(row).iter().enumerate().skip(row);
-                        column.for_each(|(c, &v)| out[first + c] = v);
-                    }
-                }
+                // A row of the root is a column of the inverse of L.
+                Factored::Cholesky(l) => cholesky::invert(l.as_ref(), &mut rows[first..], stride),
                 Factored::Spectral(vectors, inverse) => {
-                    for (row, out) in rows {
+                    for (row, out) in rows.chunks_mut(stride).enumerate() {
                         let values = vectors.row(row).iter().zip(inverse).enumerate();
                         values.for_each(|(c, (v, inverse))| out[first + c] = v * inverse.sqrt());
                     }
@@ -228,18 +244,17 @@ impl NormalEquations {
 impl Factored {
     fn new(v: ArrayView2<'_, f64>, eps: f64, mode: usize) -> Result<Self> {
         let rank = v.nrows();
-        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-        let mut l = v.clone();
-        let par = if rank <= ALONE { Par::Seq } else { faer::get_global_parallelism() };
-        let mut memory = MemBuffer::new(cholesky_in_place_scratch::<f64>(rank, par, Default::default()));
-        let stack = MemStack::new(&mut memory);
-        if cholesky_in_place(l.as_mut(), Default::default(), par, stack, Default::default()).is_ok() {
+        // A copy of a symmetric matrix is one of its transpose: row-major and column-major are the same.
+        let mut l = Mat::zeros(rank, rank);
+        l.col_iter_mut().zip(v.rows()).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, v)| *to = *v));
+        if cholesky::factor(l.as_mut()) {
             let pivots = (0..rank).map(|r| l[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
                 return Ok(Self::Cholesky(l));
             }
         }
+        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
         let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
         let eigen = eigen.map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
         let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();

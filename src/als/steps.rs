@@ -23,6 +23,11 @@ pub trait AlsSteps<T: Real> {
     /// and not rounded.
     fn update(&mut self, mode: usize, normal: &NormalEquations, wide: bool) -> Result<()>;
 
+    /// Row stride of the root that `update` asks the normal equations for, if it does.
+    fn root_stride(&self) -> Option<usize> {
+        None
+    }
+
     /// Waits for the last update and tells what came of it.
     fn finish(&mut self) -> Result<Updated>;
 

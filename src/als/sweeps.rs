@@ -184,7 +184,8 @@ impl<'a, T: Real> Run<'a, T> {
         let eps = <T as num_traits::Float>::epsilon().f64();
         let ridged = with_ridge(v, self.options.ridge);
         let mut normal = NormalEquations::blocks(&ridged, rank, eps, mode)?;
-        let condition = if T::DTYPE == Dtype::F32 { normal.condition(&ridged) } else { 1.0 };
+        let stride = self.steps.root_stride().filter(|_| self.nonneg[mode].is_none());
+        let condition = if T::DTYPE == Dtype::F32 { normal.condition_and_root(&ridged, stride) } else { 1.0 };
         let mut wide = false;
         // f32 sums are too coarse for equations like these.
         if condition * eps > COARSE {

@@ -330,7 +330,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         let bytes = self.segment() as u64 * 8;
         let (sender, mapped) = channel();
         let submission = scoped(&inner.device, "an update", || {
-            inner.queue.write_buffer(&self.buffers[&Slot::Root], 0, bytemuck::cast_slice(&root));
+            inner.queue.write_buffer(&self.buffers[&Slot::Root], 0, bytemuck::cast_slice(root));
             let mut encoder = inner.encoder("update");
             let entry = &self.modes[mode];
             let update = match (kernels, &entry.wide) {
@@ -357,6 +357,10 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         let fallback = kernels == Kernels::Fallback;
         self.pending = Some(Pending { mode, submission, mapped, fallback, passes, seconds });
         Ok(())
+    }
+
+    fn root_stride(&self) -> Option<usize> {
+        Some(column_stride(self.rank))
     }
 
     fn finish(&mut self) -> Result<Updated> {
