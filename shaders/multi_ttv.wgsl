@@ -1,6 +1,6 @@
 //! multi_ttv - a product of the tensor with the factors of some modes, kept with its columns apart, times those of all others but one.
-//! Computes   partial[piece, i, r] = sum over the piece's indices o of the other kept modes of T[row(i, o), r] * prod over them of A_m[o_m, r], row(i, o) = i row_stride + sum_m o_m strides[m]
-//! Bindings   0 p uniform MultiTtvParams | 1 t read vec4 Real [rows of the kept modes, t_stride4] | 2 factors read vec4 Real [rows of all modes, ..; stride4] | 3 partial read_write vec4 Real [pieces, rows, stride4]
+//! Computes   partial[piece, i, r] = sum over the piece's indices o of the other kept modes of T[row(i, o), r] * prod over them of A_m[o_m, 4 column0 + r], row(i, o) = i row_stride + sum_m o_m strides[m]
+//! Bindings   0 p uniform MultiTtvParams | 1 t read vec4 Real [rows of the kept modes, t_stride4] | 2 factors read vec4 Real [rows of all modes, ..; stride4] | 3 partial read_write vec4 Real [pieces, rows, columns4]
 //! Spec       OTHERS 1..=7 other kept modes, COLUMNS, LANES, ROWS invocations along columns, reduction and rows, TM rows of each
 //! Grid       (column tiles of COLUMNS, fastest, times row tiles of ROWS TM times pieces, folded over y, 1)          src/plan/tree.rs
 //! Order      every LANES-th index of the piece in a chain, then lanes in a chain: repeatable
@@ -26,8 +26,8 @@ struct MultiTtvParams {
     row_tiles: u32,
     column_tiles: u32,
     grid_x: u32,
-    pad0: u32,
-    pad1: u32,
+    column0: u32,
+    columns4: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let piece = id / p.column_tiles / p.row_tiles;
     let lane = li / (COLUMNS * ROWS);
     // Columns and rows beyond the ends repeat the last ones; what comes of them is not written.
-    let c = min(column, p.stride4 - 1u);
+    let c = min(column, p.columns4 - 1u);
     var acc: array<Vec, TM>;
     var at: array<u32, TM>;
     for (var k = 0u; k < TM; k++) { // @unroll
@@ -72,7 +72,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 i -= rest * dim;
             }
             row += i * p.strides[slot / 4u][slot % 4u];
-            product *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + c];
+            product *= factors[(p.row0[slot / 4u][slot % 4u] + i) * p.stride4 + p.column0 + c];
         }
         for (var k = 0u; k < TM; k++) { // @unroll
             acc[k] += t[(at[k] + row) * p.t_stride4 + c] * product;
@@ -82,12 +82,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         let i = row0 + k * ROWS;
         sums[li] = acc[k];
         workgroupBarrier();
-        if lane == 0u && i < p.rows && column < p.stride4 {
+        if lane == 0u && i < p.rows && column < p.columns4 {
             var sum = acc[k];
             for (var other = 1u; other < LANES; other++) {
                 sum += sums[other * (COLUMNS * ROWS) + li];
             }
-            partial[(piece * p.rows + i) * p.stride4 + column] = sum;
+            partial[(piece * p.rows + i) * p.columns4 + column] = sum;
         }
         workgroupBarrier();
     }

@@ -79,8 +79,8 @@
 //! Nearly all time goes into passes over the tensor, one a mode. A [`tree`](crate::CpAlsOptions::tree) keeps a product of the
 //! tensor with some of the factors, from which the updates of several modes follow: two passes a sweep, or fewer, for the same
 //! sweeps. [`Tree::Auto`](crate::Tree::Auto) takes one where it is likely to save time and the product fits
-//! [`memory_budget`](crate::CpAlsOptions::memory_budget), by default as many bytes as the tensor has. Ask for one kind, or for
-//! none, where you know better.
+//! [`memory_budget`](crate::CpAlsOptions::memory_budget), by default as many bytes as the tensor has, or twice as many on a GPU
+//! whose memory is known. Ask for one kind, or for none, where you know better.
 //!
 //! ```
 //! use polyad::{CpAlsOptions, Cpu, Tree, cp_als};

@@ -71,6 +71,8 @@ fn kept_products_are_counted() {
     check_cp_als::<f32>(adapter::gpu, &[20, 31, 17], 5, &trees);
     check_cp_als::<f64>(adapter::gpu, &[9, 8, 7, 6], 18, &trees[1..]);
     check_cp_als::<f32>(|| adapter::gpu_with_binding(20 << 10), &[20, 31, 17], 5, &trees[..1]);
+    // The product with the first factor is in two buffers a slab.
+    check_cp_als::<f32>(|| adapter::gpu_with_binding(800 << 10), &[24, 24, 128], 68, &trees[1..]);
 }
 
 /// With small bindings there are many slabs, and parameters for each.

@@ -1,8 +1,11 @@
 //! Plans as values: what they promise for any shape, rank and device.
 
-use polyad::Dtype;
-use polyad::plan::{DeviceCaps, DeviceKind, Method, MttkrpPlan, PlanOptions, Precision, Reduction, Slot};
+use polyad::plan::{
+    DeviceCaps, DeviceKind, Method, MttkrpPlan, Params, PlanOptions, Precision, Reduction, Slot, TreePlan,
+};
+use polyad::{Dtype, Tree};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 /// Devices from the smallest that WebGPU allows to one with matrix units, and one whose bindings are tight.
 fn device(kind: usize, binding: u64) -> DeviceCaps {
@@ -89,6 +92,53 @@ fn ranks_are_cut_where_scratch_is_tight() {
     // The factors are cut no less: blocks of columns of their own.
     let (count, blocks) = dispatches(1 << 22);
     assert!(count > 2 * blocks && blocks > 1, "{count} dispatches, {blocks} blocks");
+}
+
+/// A slab's product with the factors of a group may exceed a binding: its columns are in several buffers then.
+#[test]
+fn kept_products_are_cut_where_a_binding_is_tight() {
+    for kind in 0..3 {
+        let mut caps = device(kind, (2 << 30) - 16);
+        caps.memory = Some(140 << 30);
+        let (dims, rank) = ([1024, 1024, 1024], 512);
+        let plan = TreePlan::new(&dims, rank, Tree::MultiSweep, None, &PlanOptions::default(), &caps).unwrap();
+        assert_eq!((plan.passes(), plan.bytes()), (1.5, 3 * (2 << 30)), "{plan}");
+        let mut sums = Vec::new();
+        let mut made = HashMap::new();
+        for dispatch in plan.dispatches() {
+            match dispatch.params {
+                Params::Fused(p) => {
+                    let entries = u64::from(p.pieces) * u64::from(p.partial_rows) * u64::from(p.partial_stride4) * 4;
+                    assert!(entries * 4 <= caps.max_binding_bytes, "{plan}");
+                    made.insert(dispatch.slots[3], (p.column0, p.partial_stride4, dispatch.slab));
+                }
+                // What is read of a buffer is what the last product has there.
+                Params::MultiTtv(p) => {
+                    let (column0, columns4, slab) = made[&dispatch.slots[0]];
+                    assert_eq!(
+                        (p.column0, p.columns4, p.t_stride4, dispatch.slab),
+                        (column0 / 4, columns4, columns4, slab)
+                    );
+                }
+                Params::Reduce(p) => sums.push((p.column0, p.columns4)),
+                _ => panic!("{}", dispatch.spec),
+            }
+        }
+        // Three slabs: all columns of each for two modes of every group.
+        let columns: u32 = sums.iter().map(|(_, columns4)| 4 * columns4).sum();
+        assert_eq!(columns, 3 * 3 * 2 * 512);
+        assert!(sums.contains(&(256, 64)), "{sums:?}");
+        if !caps.f64 {
+            continue; // The host replaces factors, and nothing is kept.
+        }
+        // Without room for it, something smaller is kept.
+        caps.memory = Some(9 << 30);
+        let options = PlanOptions::default();
+        let plans: Vec<_> = (0..3).map(|n| MttkrpPlan::new(&dims, n, rank, &options, &caps).unwrap()).collect();
+        let plan = |tree| TreePlan::of(&plans, tree, None, &options, &caps).unwrap();
+        assert!(plan(Tree::MultiSweep).reason().contains("with kept products"), "{}", plan(Tree::MultiSweep));
+        assert_eq!(plan(Tree::Two).passes(), 2.0, "{}", plan(Tree::Two));
+    }
 }
 
 /// Atomics leave matrix units unused and say so; nothing else about them depends on the device.

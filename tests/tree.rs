@@ -160,6 +160,7 @@ fn what_was_done_is_said_and_why() {
 mod on_a_gpu {
     use super::*;
     use common::adapter::{gpu, gpu_with_binding, minimal_gpu};
+    use polyad::plan::TreePlan;
     use polyad::wgpu;
 
     #[test]
@@ -188,7 +189,7 @@ mod on_a_gpu {
             assert!(plan.slabs().len() > 3);
             let x: ArrayD<f32> = tensor(dims);
             let plain = cp_als(&gpu, x.view(), &options(3, Tree::None)).unwrap();
-            // The product with the factor of the mode that is cut into single indices is larger than a slab.
+            // Not one tile of the product with the factor of the mode that is cut into single indices fits a binding.
             let trees: &[Tree] = if dims[0] > 3 { &[Tree::Two, Tree::MultiSweep] } else { &[Tree::Two] };
             for &tree in trees {
                 let kept = cp_als(&gpu, x.view(), &options(3, tree)).unwrap();
@@ -198,6 +199,16 @@ mod on_a_gpu {
                 assert!(fits < 2e-5, "{dims:?} {tree}: {:?} and {:?}", plain.fits, kept.fits);
             }
         }
+    }
+
+    /// Each of two slabs fits a binding, its product does not: the columns are in several buffers.
+    #[test]
+    fn products_larger_than_a_binding_are_cut() {
+        let Some(gpu) = gpu_with_binding(2400 << 10).filter(|gpu| gpu.caps().f64) else { return };
+        let (dims, rank) = ([100, 70, 128], 68);
+        let plan = TreePlan::new(&dims, rank, Tree::MultiSweep, None, &PlanOptions::default(), gpu.caps()).unwrap();
+        assert!(plan.bytes() > 3 * (2400 << 10), "{plan}");
+        agree::<f32>(&gpu, &dims, rank, [2e-6, 2e-3]);
     }
 
     #[test]

@@ -67,7 +67,8 @@ pub struct CpAlsOptions {
     pub plan: PlanOptions,
     /// Whether products of the tensor are kept for several modes, so that there are fewer passes over it (auto).
     pub tree: Tree,
-    /// Most bytes that such products may take on the device; `None` for as many as the tensor has, at least 64 MiB.
+    /// Most bytes that such products may take on the device; `None` for as many as the tensor has, twice that on a GPU whose
+    /// memory is known, and at least 64 MiB.
     pub memory_budget: Option<u64>,
     /// Whether to go on along what a sweep changed, where that lowers the error (no).
     pub line_search: bool,

@@ -16,7 +16,7 @@ use wgpu::BufferUsages;
 /// The kept product, and which it is.
 pub(super) struct GpuTree<'a> {
     plan: &'a TreePlan,
-    /// By slab.
+    /// Of each slab's product, or of some columns of it.
     buffers: Vec<wgpu::Buffer>,
     _memory: Vec<Ticket>,
     kept: Kept,
@@ -31,8 +31,8 @@ pub(super) struct GpuTree<'a> {
 impl<'a> GpuTree<'a> {
     /// Room for the plan's products.
     pub fn new(inner: &Inner, plan: &'a TreePlan) -> Result<Self> {
-        let buffer = |(slab, bytes)| create_buffer(inner, &format!("tree.{slab}"), bytes, BufferUsages::STORAGE);
-        let made = plan.slab_bytes().into_iter().enumerate().map(buffer).collect::<Result<Vec<_>>>()?;
+        let buffer = |(index, bytes)| create_buffer(inner, &format!("tree.{index}"), bytes, BufferUsages::STORAGE);
+        let made = plan.buffers().into_iter().enumerate().map(buffer).collect::<Result<Vec<_>>>()?;
         let (buffers, _memory) = made.into_iter().unzip();
         let (products, results) = Default::default();
         Ok(Self { plan, buffers, _memory, kept: Kept::default(), by: Kernels::Own, products, results })
@@ -130,7 +130,7 @@ fn prepare<T: Real>(
         Slot::X(slab) => Ok(x.buffer(slab)),
         Slot::Factors(block) => Ok(whole(&u.buffers[block])),
         Slot::G(block) => Ok(whole(&g.buffers[block])),
-        Slot::Tree(slab) => Ok(whole(&buffers[slab])),
+        Slot::Tree(index) => Ok(whole(&buffers[index])),
         scratch => inner.scratch.get(inner, scratch, plan.scratch()).map(|buffer| whole(&buffer)),
     })
 }

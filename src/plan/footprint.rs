@@ -80,7 +80,7 @@ impl Footprint {
         let largest = |slot| buffer_bytes(updates.iter().map(|update| update.bytes(slot)).max().unwrap_or(0));
         bytes.algebra = UpdatePlan::SLOTS.into_iter().map(largest).sum();
         let stride = column_stride(first.rank()) as u64 * first.dtype().bytes();
-        bytes.tree = tree.slab_bytes().into_iter().map(buffer_bytes).sum();
+        bytes.tree = tree.buffers().into_iter().map(buffer_bytes).sum();
         if tree.scratch() > 0 {
             let pieces = |plan: &MttkrpPlan| plan.scratch_bytes(Slot::Partial(0));
             let most = plans.iter().map(pieces).max().filter(|&bytes| bytes > 0).map_or(0, buffer_bytes);

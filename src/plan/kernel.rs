@@ -100,7 +100,8 @@ pub enum Slot {
     Partial(usize),
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
-    /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)).
+    /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)), or some of its
+    /// columns where all exceed a binding.
     Tree(usize),
     /// A root F of the inverse of the normal equations, `R x R` in f64 ([`UpdatePlan`](super::UpdatePlan) from here on).
     Root,
@@ -379,7 +380,7 @@ pub struct ReduceParams {
 pub struct MultiTtvParams {
     /// Rows of the result that this slab has.
     pub rows: u32,
-    /// Row stride of the factors and of the partial result in vec4s.
+    /// Row stride of the factors in vec4s.
     pub stride4: u32,
     /// Row stride of the kept product in vec4s.
     pub t_stride4: u32,
@@ -397,8 +398,10 @@ pub struct MultiTtvParams {
     pub column_tiles: u32,
     /// Workgroups along x.
     pub grid_x: u32,
-    /// Fills the row.
-    pub pad: [u32; 2],
+    /// First of the columns that the buffer holds, in vec4s.
+    pub column0: u32,
+    /// How many they are, in vec4s: the row stride of the partial result.
+    pub columns4: u32,
     /// Dims of the other kept modes, in order.
     pub dims: PerMode,
     /// First factor row of each of them for this slab.

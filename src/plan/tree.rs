@@ -42,7 +42,7 @@ pub struct TreePlan {
     groups: Vec<Range<usize>>,
     /// By group: what its product is made by; `None` on the CPU, and where a single mode remains, whose MTTKRP it is.
     products: Vec<Option<Product>>,
-    /// Bytes kept, by slab.
+    /// Bytes kept, by buffer.
     bytes: Vec<u64>,
     budget: u64,
     reason: String,
@@ -51,7 +51,7 @@ pub struct TreePlan {
 }
 impl TreePlan {
     /// Plans the sweeps of CP-ALS at `rank` for a tensor with these dims. Kept products take at most `memory_budget`
-    /// bytes; by default as much as the tensor, or 64 MiB where that is more. Where a tree does not fit, or is not worth
+    /// bytes; by default as much as the tensor, twice that on a GPU whose memory is known, or 64 MiB where that is more. Where a tree does not fit, or is not worth
     /// it under [`Tree::Auto`], there is one MTTKRP a mode, and [`reason`](Self::reason) says why.
     ///
     /// # Errors
@@ -77,7 +77,11 @@ impl TreePlan {
         if rank == 0 {
             return Err(Error::RankZero);
         }
-        let budget = memory_budget.unwrap_or((shape.len() as u64).saturating_mul(options.dtype.bytes()).max(SMALL));
+        let budget = memory_budget.unwrap_or_else(|| {
+            // Where it is known that they fit, products may be larger than the tensor.
+            let times = if caps.kind != DeviceKind::Cpu && caps.memory.is_some() { 2 } else { 1 };
+            (shape.len() as u64).saturating_mul(times * options.dtype.bytes()).max(SMALL)
+        });
         let none = |reason: String| Self {
             order: shape.order(),
             groups: Vec::new(),
@@ -154,8 +158,8 @@ impl TreePlan {
         asked.plan(groups, budget, reason)
     }
 
-    /// The same for CP-ALS with these plans, one for each mode, of `caps`' device: nothing is kept where that would exceed
-    /// the memory that the device is known to have.
+    /// The same for CP-ALS with these plans, one for each mode, of `caps`' device: less is kept, or nothing, where it would
+    /// exceed the memory that the device is known to have.
     ///
     /// # Errors
     /// As [`TreePlan::new`].
@@ -177,18 +181,26 @@ impl TreePlan {
         caps: &DeviceCaps,
     ) -> Result<Self> {
         let (dims, rank) = plans.first().map_or((&[][..], 0), |plan| (plan.shape().dims(), plan.rank()));
-        let plan = Self::new(dims, rank, tree, memory_budget, options, caps)?;
-        if let Some(memory) = caps.memory.filter(|_| !plan.groups.is_empty()) {
+        let mut plan = Self::new(dims, rank, tree, memory_budget, options, caps)?;
+        let Some(memory) = caps.memory else { return Ok(plan) };
+        let mut why = None;
+        while !plan.groups.is_empty() {
             // A tensor that streams leaves no room for products, and one that need not stream is worth more.
             let bytes = Footprint::cp_als(plans, &plan, caps)?;
             let needed = bytes.streaming.map_or(bytes.peak(), |streaming| streaming.resident_bytes);
-            if needed > memory {
-                let name = &caps.name;
-                let why = format!("with kept products {needed} bytes are needed, and {name} has {memory}");
-                return Ok(plan.without(why));
+            if needed <= memory {
+                return Ok(plan);
             }
+            // Smaller products may fit.
+            let room = plan.bytes().min(plan.budget).saturating_sub(needed - memory);
+            let name = &caps.name;
+            why.get_or_insert_with(|| format!("with kept products {needed} bytes are needed, and {name} has {memory}"));
+            plan = Self::new(dims, rank, tree, Some(room), options, caps)?;
         }
-        Ok(plan)
+        Ok(match why {
+            Some(why) => plan.without(why),
+            None => plan,
+        })
     }
 
     /// The groups of modes; empty where every mode has an MTTKRP of its own.
@@ -225,7 +237,7 @@ impl TreePlan {
     /// assert_eq!(plan.bytes(), 9 * 8 * 2 * 4);
     /// ```
     pub fn bytes(&self) -> u64 {
-        sum(&self.slab_bytes())
+        sum(&self.buffers())
     }
 
     /// Why these groups, or none.
@@ -275,8 +287,8 @@ impl TreePlan {
         Self { groups: Vec::new(), products: Vec::new(), bytes: Vec::new(), reason, fallback: None, ..self.clone() }
     }
 
-    /// Bytes of the buffer of each slab, which all products share.
-    pub(crate) fn slab_bytes(&self) -> Vec<u64> {
+    /// Bytes of each buffer, of a slab's product or some of its columns; all products share them.
+    pub(crate) fn buffers(&self) -> Vec<u64> {
         largest([Some(&self.bytes), self.fallback.as_ref().map(|without| &without.bytes)].into_iter().flatten())
     }
 
@@ -286,7 +298,7 @@ impl TreePlan {
         own.max(self.fallback.as_ref().map_or(0, |without| without.scratch()))
     }
 
-    /// The dispatches that make a group's product, one a slab.
+    /// The dispatches that make a group's product, one a buffer.
     pub(crate) fn product(&self, group: usize) -> &[Dispatch] {
         self.products[group].as_ref().map_or(&[], |product| &product.contraction.dispatches)
     }
@@ -358,7 +370,7 @@ struct Asked<'a> {
 
 /// What a group's product takes.
 struct Room {
-    /// By slab.
+    /// By buffer.
     bytes: Vec<u64>,
     /// That share the pass which makes it.
     workgroups: f64,

@@ -58,7 +58,7 @@ pub struct Kept {
     #[arg(long, default_value = "auto", value_parser = trees())]
     pub tree: Tree,
     /// Most that such products may take on the device: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB [default: as much
-    /// as the tensor, at least 64 MiB]
+    /// as the tensor, twice that on a GPU whose memory is known, at least 64 MiB]
     #[arg(long, value_name = "BYTES", value_parser = card_memory)]
     pub memory_budget: Option<Bytes>,
 }

@@ -20,12 +20,14 @@ pub(super) struct Product {
     pub scratch: u64,
 }
 
-/// How the product is made, and how it lies in the buffer of each slab.
+/// How the product is made, and how it lies in its buffers: each holds some columns of a slab's product, all of them where
+/// they fit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Contraction {
+    /// One a buffer.
     pub dispatches: Vec<Dispatch>,
     layouts: Vec<Layout>,
-    /// Bytes of each slab's.
+    /// Bytes of each buffer.
     pub bytes: Vec<u64>,
     pub chain: u64,
     pub f16: bool,
@@ -35,6 +37,10 @@ pub(super) struct Contraction {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Layout {
+    slab: usize,
+    /// First column, and how many: a multiple of 4.
+    column0: usize,
+    columns: usize,
     /// Rows from one index of the modes left of the group to the next.
     part: usize,
     stride: usize,
@@ -78,64 +84,82 @@ impl Asked<'_> {
             let run_steps = run.div_ceil(kernel.step);
             let steps = view.reduction / run * run_steps;
             let (m_tiles, n_tiles) = (view.rows.div_ceil(kernel.bm), stride.div_ceil(kernel.bn));
-            let (part, pitch) = (m_tiles * kernel.bm, n_tiles * kernel.bn);
-            let sizes = [batch, part, pitch].map(|n| n as u64);
-            let bytes = sizes.into_iter().fold(self.options.dtype.bytes(), u64::saturating_mul);
-            if bytes > self.limit {
+            let part = m_tiles * kernel.bm;
+            // Columns of tiles that fit a binding together, shared out evenly.
+            let sizes = [batch, part, kernel.bn].map(|n| n as u64);
+            let one_tile = sizes.into_iter().fold(self.options.dtype.bytes(), u64::saturating_mul);
+            let fitting = (self.limit / one_tile).min(n_tiles as u64) as usize;
+            if fitting == 0 {
+                let (columns, first, last) = (kernel.bn.min(stride), group.start, group.end - 1);
                 return Err(Error::LimitTooSmall {
                     limit: "max_storage_buffer_binding_size",
-                    what: format!("the product with the factors of modes {} to {}", group.start, group.end - 1),
-                    needed: bytes,
+                    what: format!("{columns} columns of the product with the factors of modes {first} to {last}"),
+                    needed: one_tile,
                     available: self.limit,
                 });
             }
+            let together = n_tiles.div_ceil(n_tiles.div_ceil(fitting));
             let row0 = |m: usize| (shape[..m].iter().sum::<usize>() + slab.offsets[m]) as u32;
             let mut modes = vec![(1, weights_row(shape) as u32); ones];
             modes.extend(group.clone().map(|m| (slab.dims[m] as u32, row0(m))));
-            let folded = m_tiles * batch * if kernel.along_z { 1 } else { n_tiles };
-            let [x, y] = fold_grid(folded as u64, self.caps)?;
             let piece = steps / batch;
-            let params = FusedParams {
-                rows: view.rows as u32,
-                right: view.right as u32,
-                reduction: view.reduction as u32,
-                stride4: (stride / 4) as u32,
-                run: run as u32,
-                run_steps: run_steps as u32,
-                steps: steps as u32,
-                piece: piece as u32,
-                pieces: batch as u32,
-                m_tiles: m_tiles as u32,
-                column0: 0,
-                partial_rows: part as u32,
-                partial_stride4: (pitch / 4) as u32,
-                grid_x: x,
-                scale_row: group_scale_row(shape, group.start) as u32,
-                x_scale: 1.0,
-                last_row0: modes.last().map_or(0, |&(_, row)| row),
-                run_stride: (if view.cols { run * view.rows } else { run }) as u32,
-                turn_runs: u32::MAX,
-                turn_stride: 0,
-                g_row0: 0,
-                weights_row: weights_row(shape) as u32,
-                group0: 0,
-                pad: 0,
-                dims: per_mode(modes.iter().map(|&(dim, _)| dim)),
-                row0: per_mode(modes.iter().map(|&(_, row)| row)),
-            };
             all.chain = all.chain.max((kernel.chain)(&kernel, piece) as u64);
             all.f16 |= kernel.f16;
-            all.workgroups = all.workgroups.min((m_tiles * batch * n_tiles) as f64);
-            // A single row is as many rows apart as there are parts.
-            all.layouts.push(Layout { part: if right { part } else { 1 }, stride: pitch, scaled: kernel.f16 });
-            all.bytes.push(bytes);
-            all.dispatches.push(Dispatch {
-                spec: kernel.spec,
-                params: Params::Fused(params),
-                slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(0), Slot::Tree(index)],
-                grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
-                slab: index,
-            });
+            for column0 in (0..stride).step_by(together * kernel.bn) {
+                let columns = (stride - column0).min(together * kernel.bn);
+                let n_tiles = columns.div_ceil(kernel.bn);
+                let pitch = n_tiles * kernel.bn;
+                let folded = m_tiles * batch * if kernel.along_z { 1 } else { n_tiles };
+                let [x, y] = fold_grid(folded as u64, self.caps)?;
+                let params = FusedParams {
+                    rows: view.rows as u32,
+                    right: view.right as u32,
+                    reduction: view.reduction as u32,
+                    stride4: (stride / 4) as u32,
+                    run: run as u32,
+                    run_steps: run_steps as u32,
+                    steps: steps as u32,
+                    piece: piece as u32,
+                    pieces: batch as u32,
+                    m_tiles: m_tiles as u32,
+                    column0: column0 as u32,
+                    partial_rows: part as u32,
+                    partial_stride4: (pitch / 4) as u32,
+                    grid_x: x,
+                    scale_row: group_scale_row(shape, group.start) as u32,
+                    x_scale: 1.0,
+                    last_row0: modes.last().map_or(0, |&(_, row)| row),
+                    run_stride: (if view.cols { run * view.rows } else { run }) as u32,
+                    turn_runs: u32::MAX,
+                    turn_stride: 0,
+                    g_row0: 0,
+                    weights_row: weights_row(shape) as u32,
+                    group0: 0,
+                    pad: 0,
+                    dims: per_mode(modes.iter().map(|&(dim, _)| dim)),
+                    row0: per_mode(modes.iter().map(|&(_, row)| row)),
+                };
+                all.workgroups = all.workgroups.min((m_tiles * batch * n_tiles) as f64);
+                // A single row is as many rows apart as there are parts.
+                let apart = if right { part } else { 1 };
+                let buffer = all.layouts.len();
+                all.layouts.push(Layout {
+                    slab: index,
+                    column0,
+                    columns,
+                    part: apart,
+                    stride: pitch,
+                    scaled: kernel.f16,
+                });
+                all.bytes.push(one_tile * n_tiles as u64);
+                all.dispatches.push(Dispatch {
+                    spec: kernel.spec.clone(),
+                    params: Params::Fused(params),
+                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(0), Slot::Tree(buffer)],
+                    grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
+                    slab: index,
+                });
+            }
         }
         Ok(all)
     }
@@ -146,30 +170,32 @@ impl Asked<'_> {
         let (mut results, mut chains, mut scratch) = (Vec::new(), Vec::new(), 0);
         for mode in 0..order {
             let mut dispatches = Vec::new();
-            let mut chain = 0;
+            // Over slabs it adds up, columns have chains of their own.
+            let mut of_slabs = vec![0; self.slabs.len()];
             if !group.contains(&mode) {
-                for index in 0..self.slabs.len() {
-                    let (pair, additions, bytes) = self.result(group, &contraction, mode, index)?;
+                for (buffer, layout) in contraction.layouts.iter().enumerate() {
+                    let (pair, additions, bytes) = self.result(group, *layout, mode, buffer)?;
                     dispatches.extend(pair);
-                    chain += contraction.chain + additions;
+                    of_slabs[layout.slab] = (contraction.chain + additions).max(of_slabs[layout.slab]);
                     scratch = bytes.max(scratch);
                 }
             }
             results.push(dispatches);
-            chains.push(chain);
+            chains.push(of_slabs.iter().sum());
         }
         Ok(Product { contraction, results, chains, scratch })
     }
 
-    /// A mode's MTTKRP of a slab of T: the dispatches, the additions and the bytes of its pieces.
+    /// A mode's MTTKRP of what a buffer holds of T: the dispatches, the additions and the bytes of its pieces.
     fn result(
         &self,
         group: &Range<usize>,
-        contraction: &Contraction,
+        layout: Layout,
         mode: usize,
-        index: usize,
+        buffer: usize,
     ) -> Result<([Dispatch; 2], u64, u64)> {
-        let (shape, slab, layout) = (self.shape, &self.slabs[index], contraction.layouts[index]);
+        let (shape, index) = (self.shape, layout.slab);
+        let slab = &self.slabs[index];
         let dtype = self.options.dtype;
         // Rows of T from one index of a kept mode to the next.
         let apart = |m: usize| match m < group.start {
@@ -178,10 +204,10 @@ impl Asked<'_> {
         };
         let others: Vec<usize> = (0..shape.order()).filter(|m| *m != mode && !group.contains(m)).collect();
         let (rows, reduction) = (slab.dims[mode], others.iter().map(|&m| slab.dims[m]).product::<usize>());
-        let stride4 = column_stride(self.rank) / 4;
-        let blocks = tuning::multi_ttv(stride4, reduction, others.iter().all(|&m| m < mode));
-        let (row_tiles, column_tiles) = (rows.div_ceil(blocks.rows * blocks.tm), stride4.div_ceil(blocks.columns));
-        let one = (rows * stride4 * 4) as u64 * dtype.bytes();
+        let (stride4, columns4) = (column_stride(self.rank) / 4, layout.columns / 4);
+        let blocks = tuning::multi_ttv(columns4, reduction, others.iter().all(|&m| m < mode));
+        let (row_tiles, column_tiles) = (rows.div_ceil(blocks.rows * blocks.tm), columns4.div_ceil(blocks.columns));
+        let one = (rows * columns4 * 4) as u64 * dtype.bytes();
         if one > self.limit {
             return Err(Error::LimitTooSmall {
                 limit: "max_storage_buffer_binding_size",
@@ -206,7 +232,8 @@ impl Asked<'_> {
             row_tiles: row_tiles as u32,
             column_tiles: column_tiles as u32,
             grid_x: x,
-            pad: [0; 2],
+            column0: (layout.column0 / 4) as u32,
+            columns4: columns4 as u32,
             dims: per_mode(others.iter().map(|&m| slab.dims[m] as u32)),
             row0: per_mode(others.iter().map(|&m| row0(m))),
             strides: per_mode(others.iter().map(|&m| apart(m) as u32)),
@@ -221,19 +248,19 @@ impl Asked<'_> {
         let sum = Dispatch {
             spec: KernelSpec::new("multi_ttv", dtype, None, &consts),
             params: Params::MultiTtv(params),
-            slots: vec![Slot::Tree(index), Slot::Factors(0), Slot::Partial(0)],
+            slots: vec![Slot::Tree(buffer), Slot::Factors(0), Slot::Partial(0)],
             grid: [x, y, 1],
             slab: index,
         };
         let reduce = ReduceParams {
             rows: rows as u32,
-            columns4: stride4 as u32,
+            columns4: columns4 as u32,
             pieces: pieces as u32,
             partial_rows: rows as u32,
-            partial_stride4: stride4 as u32,
+            partial_stride4: columns4 as u32,
             stride4: stride4 as u32,
             g_row0: slab.offsets[mode] as u32,
-            column0: 0,
+            column0: layout.column0 as u32,
             scale_row: if layout.scaled { group_scale_row(shape, group.start) + 1 } else { weights_row(shape) } as u32,
             grid_x: 0,
             unscale: 1.0,
