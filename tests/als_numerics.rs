@@ -5,7 +5,7 @@ mod common;
 use common::Numbers;
 use common::devices::{devices, everywhere, has, true_fit};
 use ndarray::{Array1, Array2, ArrayD, Axis, IxDyn};
-use polyad::{CpAlsOptions, CpAlsResult, CpTensor, Cpu, Device, Dtype, Error, Init, Real, cp_als};
+use polyad::{CpAlsOptions, CpAlsResult, CpTensor, Cpu, Device, Dtype, Error, Init, Real, Tree, cp_als};
 
 /// What every result promises.
 fn check<T: Real>(x: &ArrayD<T>, result: &CpAlsResult<T>, what: &str) {
@@ -145,9 +145,12 @@ fn the_fit_of_f32_data_is_right_near_one() {
             let factors = [rows; 3].map(|rows| numbers.matrix::<f64>(rows, 5)).into();
             let x = CpTensor::new(Array1::ones(5), factors).unwrap().to_full().unwrap().mapv(|v| v as f32);
             let init = Init::Nvecs { seed: 2 };
-            let options = CpAlsOptions::new(5).max_sweeps(sweeps).fit_tolerance(0.0).init(init);
+            let options = CpAlsOptions::new(5).max_sweeps(sweeps).fit_tolerance(0.0).init(init).tree(Tree::None);
             let result = cp_als(&device, x.view(), &options).unwrap();
             assert!(result.fit > 0.999, "{rows}^3: {}", result.fit);
+            // The last fit took a pass more.
+            let passes = 3 * result.sweeps + 1;
+            assert!(on_gpu || result.passes == passes, "{rows}^3: {} passes, {}", result.passes, result.tree);
             let fit = true_fit(&x, &result.model);
             println!("{rows}^3 {}: reported {}, true {fit}", result.device, result.fit);
             assert!((result.fit - fit).abs() <= 1e-5 && result.fit <= 1.0, "{rows}^3: {} and {fit}", result.fit);

@@ -117,17 +117,6 @@ fn products_with_fixed_factors_last() {
     assert_eq!(run(Tree::MultiSweep), 1);
 }
 
-/// A run that resumes would begin without the products that the other has at hand.
-#[test]
-fn a_checkpoint_takes_no_multi_sweep_tree() {
-    let x: ArrayD<f64> = tensor(&[9, 8, 7]);
-    let dir = tempfile::tempdir().unwrap();
-    let with = |tree| options(2, tree).checkpoint(polyad::Checkpoint::new(dir.path()));
-    let error = cp_als(&Cpu::new(), x.view(), &with(Tree::MultiSweep)).unwrap_err().to_string();
-    assert!(error.contains("tree") && error.contains("checkpoint") && error.lines().count() == 1, "{error}");
-    assert!(cp_als(&Cpu::new(), x.view(), &with(Tree::Two)).unwrap().tree.starts_with("2.00 passes"));
-}
-
 /// The comparison can fail: another start is seen.
 #[test]
 fn another_start_is_noticed() {

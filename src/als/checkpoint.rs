@@ -103,6 +103,8 @@ pub(super) struct State<T> {
     pub trace: Trace,
     /// Passes over the tensor so far.
     pub passes: usize,
+    /// Group of a tree whose product is at hand: a run that resumes makes it again, of the same factors.
+    pub kept: Option<usize>,
     pub initial_fit: Option<f64>,
     pub warnings: Vec<String>,
 }
@@ -162,7 +164,7 @@ impl<'a> Saver<'a> {
         self.last = Instant::now();
         let saved = match steps.snapshot() {
             Ok(factors) => {
-                state.factors = factors;
+                (state.factors, state.kept) = (factors, steps.kept());
                 self.write(&state)
             }
             Err(error) => Err(error),
@@ -198,6 +200,7 @@ impl<'a> Saver<'a> {
             Array2::from_shape_fn((state.trace.sweeps(), starts), |(sweep, start)| state.trace.fits[sweep][start]);
         npz.add_array("fits", &fits)?;
         npz.add_array("passes", &Array1::from(vec![state.passes as f64]))?;
+        npz.add_array("kept", &Array1::from(vec![state.kept.map_or(-1.0, |group| group as f64)]))?;
         let initial = state.initial_fit.map_or([0.0, 0.0], |fit| [1.0, fit]);
         npz.add_array("initial_fit", &Array1::from(initial.to_vec()))?;
         Ok(npz.finish()?.into_inner())
@@ -238,10 +241,12 @@ impl<'a> Saver<'a> {
         let trace = Trace { fits: fits.rows().into_iter().map(|row| row.to_vec()).collect() };
         let passes: Array1<f64> = array(&path, "passes")?;
         let passes = passes.first().map_or(0, |&passes| passes as usize);
+        let kept: Array1<f64> = array(&path, "kept")?;
+        let kept = kept.first().filter(|&&group| group >= 0.0).map(|&group| group as usize);
         let initial: Array1<f64> = array(&path, "initial_fit")?;
         let initial_fit = (initial.len() == 2 && initial[0] == 1.0).then(|| initial[1]);
         let warnings = text(&path, "warnings")?.lines().map(str::to_owned).collect();
-        Ok(Some((State { factors, grams, weights, trace, passes, initial_fit, warnings }, warning)))
+        Ok(Some((State { factors, grams, weights, trace, passes, kept, initial_fit, warnings }, warning)))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use {normal_equations::NormalEquations, normal_equations::overflow, s
 // In the signature of a public trait, though nobody can name it.
 pub use steps::AlsSteps;
 
-use crate::plan::{Footprint, MttkrpPlan, TreePlan};
+use crate::plan::{Footprint, Method, MttkrpPlan, TreePlan};
 use crate::{Backend, Dtype, Error, Real, Result, Shape};
 use checkpoint::{Saver, State};
 use init::Start;
@@ -115,8 +115,15 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let (plans, tree) = plans::<T, B>(backend, &shape, columns, options)?;
 
     let Start { factors, weights, fixed, powers } = init::start::<T>(x.view(), &shape, options)?;
-    // By ELEM, TILE and GEMM, sums on the CPU depend on the number of threads.
-    let device = format!("{}, threads {}", backend.name(), backend.caps().threads);
+    // Sums of these depend on the number of threads on the CPU.
+    let by_threads = |plan: &MttkrpPlan| matches!(plan.method(), Method::Elem | Method::Tile | Method::Gemm);
+    let mut device = backend.name();
+    if plans.iter().any(by_threads) {
+        device += &format!(", threads {}", backend.caps().threads);
+    }
+    if !tree.groups().is_empty() {
+        device += &format!(", groups of modes {:?}", tree.groups());
+    }
     let mut saver = Saver::new::<T>(options, &shape, norm, device)?;
     let saved = saver.as_ref().map(|saver| saver.load::<T>(&shape, columns)).transpose()?.flatten();
     let (mut state, warning) = match saved {
@@ -126,7 +133,7 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
             let grams = timed(&mut seconds.gram, || factors.iter().map(|f| keep_blocks(gram(f), rank)).collect());
             let (trace, warnings) = (Trace::default(), Vec::new());
             let weights = weights * scale;
-            (State { factors, grams, weights, trace, passes: 0, initial_fit: None, warnings }, None)
+            (State { factors, grams, weights, trace, passes: 0, kept: None, initial_fit: None, warnings }, None)
         }
     };
     let told = std::mem::take(&mut state.warnings);
@@ -142,7 +149,8 @@ pub fn cp_als_with<B: Backend, T: Real, D: Dimension>(
     let first_factor = factors[free.first().copied().unwrap_or(0)].clone();
     let need = Footprint::cp_als(&plans, &tree, backend.caps())?;
     let xd = timed(&mut seconds.transfer, || backend.place_tensor(need, x.view()))?;
-    let steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &tree, &xd, x.view(), factors))?;
+    let mut steps = timed(&mut seconds.transfer, || backend.als_steps(&plans, &tree, &xd, x.view(), factors))?;
+    state.kept.take().into_iter().for_each(|group| steps.keep(group));
     let mut run = Run::new(options, norm, free, steps, state, nonneg, seconds);
     run.fit_of_start(&first_factor)?;
     let mut end = run.end(&clock);
@@ -177,11 +185,6 @@ fn plans<T: Real, B: Backend>(
     let plan = |mode| MttkrpPlan::new(shape, mode, columns, &plan_options, caps);
     let plans = (0..shape.order()).map(plan).collect::<Result<Vec<_>>>()?;
     let tree = TreePlan::of(&plans, options.tree, options.memory_budget, &plan_options, caps)?;
-    if options.checkpoint.is_some() && tree.groups().len() > 2 {
-        // What a sweep begins with would depend on those before it.
-        let why = "with a checkpoint every sweep begins without kept products";
-        return Ok((plans, tree.without(why.into())));
-    }
     Ok((plans, tree))
 }
 

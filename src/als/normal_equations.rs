@@ -2,10 +2,12 @@
 
 use super::cholesky;
 use crate::{Error, Real, Result};
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_scratch};
 use faer::linalg::matmul::matmul;
-use faer::linalg::solvers::SelfAdjointEigen;
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use faer::{Accum, Mat, MatMut, MatRef, Par};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
 #[cfg(feature = "gpu")]
@@ -107,7 +109,7 @@ impl NormalEquations {
 
     /// Factors the diagonal blocks of V, of `rank` rows each, for a G that is known to `eps`. `mode` is for messages.
     pub(crate) fn blocks(v: &Array2<f64>, rank: usize, eps: f64, mode: usize) -> Result<Self> {
-        if v.iter().any(|v| !v.is_finite()) {
+        if !v.iter().fold(true, |finite, v| finite & v.is_finite()) {
             return Err(failed(mode, rank, "the product of the grams is not finite"));
         }
         let firsts = (0..v.nrows()).step_by(rank);
@@ -255,12 +257,17 @@ impl Factored {
             }
         }
         let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
-        let eigen = SelfAdjointEigen::new(v.as_ref(), Side::Lower);
-        let eigen = eigen.map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
-        let lambda: Vec<f64> = (0..rank).map(|r| eigen.S().column_vector()[r]).collect();
+        let (mut vectors, mut lambda) = (Mat::zeros(rank, rank), Diag::zeros(rank));
+        // By one thread, as bits would depend on their number.
+        let scratch = self_adjoint_evd_scratch::<f64>(rank, ComputeEigenvectors::Yes, Par::Seq, Default::default());
+        let mut memory = MemBuffer::new(scratch);
+        let stack = MemStack::new(&mut memory);
+        self_adjoint_evd(v.as_ref(), lambda.as_mut(), Some(vectors.as_mut()), Par::Seq, stack, Default::default())
+            .map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
+        let lambda: Vec<f64> = lambda.column_vector().iter().copied().collect();
         let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
         let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
-        Ok(Self::Spectral(eigen.U().to_owned(), inverse))
+        Ok(Self::Spectral(vectors, inverse))
     }
 }
 

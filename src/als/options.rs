@@ -215,10 +215,10 @@ impl CpAlsOptions {
     }
 
     /// Saves what there is as it goes, in a file that is replaced at once, so that a run that is killed loses at most one
-    /// interval. A run that resumes goes on to the same bits as one that was never interrupted, on the same device (on the
-    /// CPU, with as many threads). It has to be given the same tensor and options, but for the limits on sweeps, time and
+    /// interval. A run that resumes goes on to the same bits as one that was never interrupted, on the same device (by
+    /// methods other than SLICE and FUSED on the CPU: with as many threads). It has to be given the same tensor and options, but for the limits on sweeps, time and
     /// tolerance: anything else is an error. A checkpoint that cannot be written is a warning. There is then no
-    /// [`line_search`](Self::line_search), and at most two groups of a [`tree`](Self::tree).
+    /// [`line_search`](Self::line_search).
     ///
     /// ```
     /// use polyad::{Checkpoint, CpAlsOptions, Cpu, Every, cp_als};
@@ -252,8 +252,8 @@ impl CpAlsOptions {
     /// [`CpAlsResult::tree`] says what was done and why. Of several starts all products are kept, side by side. Plans count
     /// every mode, also fixed ones, whose factors keep products longer.
     ///
-    /// With a [`checkpoint`](Self::checkpoint) a sweep must not depend on how the one before it was done:
-    /// [`Tree::MultiSweep`] is an error, and [`Tree::Auto`] keeps nothing where it would choose three groups or more.
+    /// Products are not in a [`checkpoint`](Self::checkpoint), but which one was at hand is: a run that resumes makes it
+    /// again, with the same bits, which may be one pass more.
     ///
     /// ```
     /// use ndarray::Array3;
@@ -336,9 +336,6 @@ impl CpAlsOptions {
             if self.checkpoint.is_some() {
                 return search("a checkpoint", "its step and the factors before are not saved");
             }
-        }
-        if self.checkpoint.is_some() && self.tree == Tree::MultiSweep {
-            return together("tree", "multi", "a checkpoint", "kept products are not saved");
         }
         self.fixed.iter().chain(&self.nonneg).try_for_each(|&mode| shape.check_mode(mode))
     }

@@ -32,7 +32,8 @@ pub trait AlsSteps<T: Real> {
     fn finish(&mut self) -> Result<Updated>;
 
     /// The MTTKRP of a mode, brought to the host: for what the host does by itself between updates. One that was started
-    /// is waited for, and stays there for an `update` of the mode. `wide` as in `update`.
+    /// is waited for, and stays there for an `update` of the mode, which will not count its passes again. `wide` as in
+    /// `update`.
     fn product(&mut self, mode: usize, wide: bool) -> Result<Product>;
 
     /// Replaces a factor by one that the host has made.
@@ -43,6 +44,12 @@ pub trait AlsSteps<T: Real> {
 
     /// The factors as they are. They may be moved out: nothing else comes after it.
     fn factors(&mut self) -> Result<Vec<Array2<T>>>;
+
+    /// The group of modes of a tree whose product is at hand: what comes next depends on it.
+    fn kept(&self) -> Option<usize>;
+
+    /// Makes the product of this group, before anything else, once it serves a mode: what was at hand elsewhere.
+    fn keep(&mut self, group: usize);
 
     /// Where the dense part is done, and why there.
     fn place(&self) -> &str;
@@ -211,6 +218,7 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
             return Ok(Product { g, fallback: false, passes: 1, seconds });
         }
         let (fallback, passes) = self.mttkrp(mode, &mut seconds)?;
+        self.ready = Some((mode, fallback, 0));
         if let Some(error) = overflow(self.g[mode].view(), mode) {
             return Err(error);
         }
@@ -232,6 +240,14 @@ impl<B: Backend, T: Real> AlsSteps<T> for HostSteps<'_, '_, B, T> {
 
     fn factors(&mut self) -> Result<Vec<Array2<T>>> {
         Ok(std::mem::take(&mut self.factors))
+    }
+
+    fn kept(&self) -> Option<usize> {
+        self.tree.as_ref()?.kept()
+    }
+
+    fn keep(&mut self, group: usize) {
+        self.tree.iter_mut().for_each(|tree| tree.keep(group));
     }
 
     fn place(&self) -> &str {

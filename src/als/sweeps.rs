@@ -245,6 +245,7 @@ impl<'a, T: Real> Run<'a, T> {
     fn fits_of(&mut self, mode: usize, factor: &Array2<T>, wide: bool) -> Result<Vec<f64>> {
         let product = self.steps.product(mode, wide)?;
         self.seconds.add(&product.seconds);
+        self.state.passes += product.passes;
         self.inner = inner(&product.g, factor);
         let v = self.grams(Some(mode));
         self.fits(mode, &v)
@@ -256,7 +257,10 @@ impl<'a, T: Real> Run<'a, T> {
         let trace = &self.state.trace;
         if trace.sweeps() > 0 && cancels::<T>(self.norm, trace.best_fit().0) && self.steps.can_widen(last)? {
             let factor = self.steps.snapshot()?.swap_remove(last);
+            let passes = self.state.passes;
             let fits = self.fits_of(last, &factor, true)?;
+            // Without one that may have been queued for a sweep that did not come, which depends on the clock.
+            self.state.passes = passes + 1;
             self.state.trace.fits.pop();
             self.state.trace.fits.push(fits);
         }

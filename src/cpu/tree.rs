@@ -65,6 +65,16 @@ impl<'a, T: Real> CpuTree<'a, T> {
         })
     }
 
+    /// The group whose product is at hand.
+    pub fn kept(&self) -> Option<usize> {
+        self.kept.at_hand()
+    }
+
+    /// Has the product of this group made first.
+    pub fn keep(&mut self, group: usize) {
+        self.kept = Kept::again(self.plan, group);
+    }
+
     /// A mode's factor has changed.
     pub fn changed(&mut self, mode: usize) {
         self.kept.changed(self.plan, mode);

@@ -408,7 +408,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         let clock = Instant::now();
         let kernels = self.kernels(mode, wide)?;
         self.submit_unless_started(mode, kernels)?;
-        let passes = self.started.map_or(0, |(.., passes)| passes);
+        let passes = self.started.as_mut().map_or(0, |(.., passes)| std::mem::take(passes));
         let entry = &self.modes[mode];
         let mut g = Array2::<f64>::zeros((entry.g.rows, self.rank));
         match (kernels, &entry.wide) {
@@ -451,6 +451,14 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
             all.slice(s![first - rows..first, ..self.rank]).to_owned()
         };
         Ok(shape.iter().map(one).collect())
+    }
+
+    fn kept(&self) -> Option<usize> {
+        self.tree.as_ref()?.kept()
+    }
+
+    fn keep(&mut self, group: usize) {
+        self.tree.iter_mut().for_each(|tree| tree.keep(group));
     }
 
     fn place(&self) -> &str {
