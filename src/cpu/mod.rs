@@ -54,6 +54,18 @@ impl Cpu {
         Self { caps: DeviceCaps::cpu(rayon::current_num_threads()), pool: None }
     }
 
+    /// The same, of whose memory CP-ALS may take that many bytes: it keeps products of the tensor
+    /// ([`CpAlsOptions::tree`](crate::CpAlsOptions::tree)) only where everything fits. Nothing else depends on it.
+    ///
+    /// ```
+    /// use polyad::{Backend, Cpu};
+    /// assert_eq!(Cpu::new().with_memory_budget(1 << 20).caps().memory, Some(1 << 20));
+    /// ```
+    pub fn with_memory_budget(&self, bytes: u64) -> Self {
+        let memory = self.caps.memory.map_or(bytes, |memory| memory.min(bytes));
+        Self { caps: DeviceCaps { memory: Some(memory), ..self.caps.clone() }, pool: self.pool.clone() }
+    }
+
     /// Runs its kernels in a pool of its own with that many threads; clones share the pool. Work that is not the
     /// backend's, such as the small dense solves of CP-ALS, stays in rayon's current pool.
     ///

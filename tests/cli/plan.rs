@@ -36,7 +36,7 @@ fn a_profile_is_planned_for() {
     for (name, method) in found["methods"].as_object().unwrap() {
         let bytes = |what: &str| method[format!("{what}_bytes")].as_u64().unwrap();
         assert_eq!(bytes("tensor"), 4 << 30, "{name}");
-        let parts = ["tensor", "factors", "result", "scratch", "algebra", "other"].map(bytes);
+        let parts = ["tensor", "factors", "result", "scratch", "tree", "algebra", "other"].map(bytes);
         assert_eq!(bytes("peak"), parts.iter().sum::<u64>(), "{name}");
         assert_eq!((&method["fits"], &method["cards"]), (&json!(true), &json!(1)), "{name}");
         assert_eq!((bytes("scratch") > 0), matches!(name.as_str(), "gemm" | "fused"), "{name}");
@@ -58,6 +58,48 @@ fn a_profile_is_planned_for() {
     assert_eq!(none["methods"]["tile"]["fits"], false);
     let one = plan(&folder, &[&args[..], &["--mode", "1"]].concat());
     assert!(one["methods"]["tile"]["peak_bytes"].as_u64().unwrap() < peak && one["mode"] == 1, "{one}");
+}
+
+/// Starts side by side are columns of one run: so are their bytes.
+#[test]
+fn starts_are_planned_for() {
+    let folder = Folder::new();
+    let bytes = |rank: &str, starts: &str| {
+        let found = plan(&folder, &["--dims", "30x20x10", "--rank", rank, "--starts", starts, "--device", "cpu"]);
+        assert_eq!((&found["rank"].to_string()[..], &found["starts"].to_string()[..]), (rank, starts));
+        found["methods"]["fused"]["peak_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(bytes("4", "5"), bytes("20", "1"));
+    assert!(bytes("4", "1") < bytes("4", "5"));
+    folder.put("x.npy", &rank_two(&[20, 30, 25]));
+    let args = ["decompose", "x.npy", "--rank", "2", "--starts", "3", "--device", "cpu", "--sweeps", "2", "--explain"];
+    let ran = folder.run(&args).ok();
+    assert!(ran.stdout.contains("at rank 2, 3 starts side by side"), "{}", ran.stdout);
+}
+
+/// What is forecast with `--card-memory` is what is run, on a CPU too.
+#[test]
+fn kept_products_stay_within_the_card_memory() {
+    let folder = Folder::new();
+    folder.put("x.npy", &rank_two(&[20, 30, 25]));
+    for device in devices().into_iter().filter(|device| device.f64) {
+        let tree = |memory: &[&str]| {
+            let problem = ["--rank", "2", "--tree", "two", "--device", device.word, "--dtype", "f64"];
+            let forecast =
+                folder.run(&[&["plan", "--json", "--dims", "20x30x25"], &problem[..], memory].concat()).json();
+            let run = ["decompose", "x.npy", "--sweeps", "2", "--json"];
+            let ran = folder.run(&[&run[..], &problem, memory].concat());
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            let summary = ran.json();
+            let kept = summary["tree"].as_str().unwrap().contains("dimension tree");
+            assert_eq!(kept, forecast["tree"]["passes"] == 2.0, "{}: {summary} and {forecast}", device.word);
+            (kept, forecast["methods"]["fused"]["peak_bytes"].as_u64().unwrap())
+        };
+        let (kept, peak) = tree(&[]);
+        assert!(kept, "{}", device.word);
+        let less = (peak - 1000).to_string();
+        assert!(!tree(&["--card-memory", &less]).0, "{}: {peak}", device.word);
+    }
 }
 
 #[test]

@@ -80,8 +80,10 @@ pub struct Bytes(pub u64);
 
 impl Bytes {
     /// What the option says of itself.
-    pub const HELP: &str = "Memory of the card that may be used: bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB. A tensor \
-                            that does not fit streams from the host [default: the device's own where it is known]";
+    pub const HELP: &str = "Memory of the device that may be used, no more than it has (plan: of a card that may be larger): \
+                            bytes, or with kB, MB, GB, TB, KiB, MiB, GiB, TiB. Products are kept only where they fit, a \
+                            tensor that does not fit streams to a GPU, and what does not fit even so is refused \
+                            [default: the device's own where it is known]";
 }
 
 /// `--dispatch-ms`: milliseconds.

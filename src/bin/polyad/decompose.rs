@@ -189,11 +189,11 @@ fn foresee(args: &Args, shape: &Shape, choice: &Choice, out: &mut Out) -> Result
     let question = Question {
         dims: shape.dims(),
         rank: args.rank.last,
+        starts: args.starts,
         mode: None,
         options: args.work.plan(choice.dtype),
         kept: args.kept,
         caps: choice.device.caps(),
-        card_memory: choice.card_memory(&args.work),
         machine: None,
     };
     let forecast = question.answer()?;

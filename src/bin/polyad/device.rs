@@ -18,14 +18,6 @@ pub struct Choice {
     pub warnings: Vec<String>,
 }
 
-impl Choice {
-    /// The bytes of `--card-memory`, no more than the device has.
-    pub fn card_memory(&self, work: &Work) -> Option<u64> {
-        let own = self.device.caps().memory;
-        work.card_memory.map(|bytes| own.map_or(bytes.0, |own| own.min(bytes.0)))
-    }
-}
-
 /// Starts the threads of `--threads`, which all work on the CPU is done by: before anything is read, as reading uses them.
 pub fn start_threads(work: &Work) -> Result<(), Failure> {
     let Some(threads) = work.threads else { return Ok(()) };
@@ -146,22 +138,22 @@ fn retuned(device: Device, _work: &Work) -> Result<Device, Failure> {
     Ok(device)
 }
 
-/// A GPU with the memory of `--card-memory` and the time of `--dispatch-ms`.
-#[cfg(feature = "gpu")]
+/// With the memory of `--card-memory` and, on a GPU, the time of `--dispatch-ms`.
 fn within_budget(device: Device, work: &Work) -> Device {
-    let Device::Gpu(mut gpu) = device else { return device };
-    if let Some(bytes) = work.card_memory {
-        gpu = gpu.with_memory_budget(bytes.0);
+    match device {
+        Device::Cpu(cpu) => Device::Cpu(work.card_memory.map_or(cpu.clone(), |bytes| cpu.with_memory_budget(bytes.0))),
+        #[cfg(feature = "gpu")]
+        Device::Gpu(mut gpu) => {
+            if let Some(bytes) = work.card_memory {
+                gpu = gpu.with_memory_budget(bytes.0);
+            }
+            if let Some(target) = work.dispatch_ms {
+                gpu = gpu.with_dispatch_target(target);
+            }
+            Device::Gpu(gpu)
+        }
+        other => other,
     }
-    if let Some(target) = work.dispatch_ms {
-        gpu = gpu.with_dispatch_target(target);
-    }
-    Device::Gpu(gpu)
-}
-
-#[cfg(not(feature = "gpu"))]
-fn within_budget(device: Device, _work: &Work) -> Device {
-    device
 }
 
 /// What the device itself has to say.

@@ -46,6 +46,8 @@ impl<T: std::fmt::Display> std::fmt::Display for Known<T> {
 pub struct Forecast {
     pub dims: Vec<usize>,
     pub rank: usize,
+    /// Side by side, each of that rank.
+    pub starts: usize,
     /// `null` for CP-ALS over all modes.
     pub mode: Option<usize>,
     pub dtype: &'static str,
@@ -155,25 +157,26 @@ pub struct Sharing {
 pub struct Question<'a> {
     pub dims: &'a [usize],
     pub rank: usize,
+    /// Starts side by side.
+    pub starts: usize,
     pub mode: Option<usize>,
     pub options: PlanOptions,
     pub kept: Kept,
+    /// With the memory that may be used.
     pub caps: &'a DeviceCaps,
-    /// Bytes of a card, in place of the device's own.
-    pub card_memory: Option<u64>,
     pub machine: Option<Machine>,
 }
 
 impl Question<'_> {
     fn plans(&self, options: &PlanOptions) -> Result<Vec<MttkrpPlan>, Error> {
         let modes = self.mode.map_or(0..self.dims.len(), |mode| mode..mode + 1);
-        modes.map(|mode| MttkrpPlan::new(self.dims, mode, self.rank, options, self.caps)).collect()
+        // All starts are columns of the same factors.
+        let columns = self.rank.saturating_mul(self.starts);
+        modes.map(|mode| MttkrpPlan::new(self.dims, mode, columns, options, self.caps)).collect()
     }
 
     fn tree(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<TreePlan, Error> {
-        let mut caps = self.caps.clone();
-        caps.memory = self.memory();
-        TreePlan::of(plans, self.kept.tree, self.kept.budget(), options, &caps)
+        TreePlan::of(plans, self.kept.tree, self.kept.budget(), options, self.caps)
     }
 
     fn footprint(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<Footprint, Error> {
@@ -183,13 +186,9 @@ impl Question<'_> {
         }
     }
 
-    fn memory(&self) -> Option<u64> {
-        self.card_memory.or(self.caps.memory)
-    }
-
     fn cost(&self, plans: &[MttkrpPlan], options: &PlanOptions) -> Result<Cost, Error> {
         let bytes = self.footprint(plans, options)?;
-        let memory = self.memory();
+        let memory = self.caps.memory;
         let models: Vec<CostModel> = plans.iter().map(CostModel::of).collect();
         let sum = |reuse: Reuse, machine: &Machine| {
             models.iter().map(|model| model.predict(reuse, machine).seconds).sum::<f64>()
@@ -268,10 +267,11 @@ impl Question<'_> {
         Ok(Forecast {
             dims: self.dims.to_vec(),
             rank: self.rank,
+            starts: self.starts,
             mode: self.mode,
             dtype: self.options.dtype.name(),
             device: self.caps.name.clone(),
-            card_memory_bytes: Known::of(self.memory()),
+            card_memory_bytes: Known::of(self.caps.memory),
             bandwidth: self.machine.map(|machine| machine.bandwidth),
             peak: self.machine.map(|machine| machine.peak),
             chosen: first.method().name(),
@@ -286,7 +286,7 @@ impl Question<'_> {
     /// Why the problem cannot be run, where that is known, and what could be.
     pub fn refusal(&self, forecast: &Forecast) -> Option<String> {
         let cost = forecast.methods.get(forecast.chosen)?;
-        let (memory, peak) = (self.memory()?, cost.peak_bytes?);
+        let (memory, peak) = (self.caps.memory?, cost.peak_bytes?);
         if peak <= memory {
             return None;
         }
@@ -316,10 +316,10 @@ impl Question<'_> {
             _ => format!("what would fit: {}", would.join("; ")),
         };
         Some(format!(
-            "{} of {} at rank {} in {} needs {} on the device, and {} has {}; {would}",
+            "{} of {} at {} in {} needs {} on the device, and {} has {}; {would}",
             forecast.chosen,
             show(self.dims),
-            self.rank,
+            ranks(self.rank, self.starts),
             forecast.dtype,
             bytes(peak),
             forecast.device,
@@ -332,12 +332,12 @@ impl Question<'_> {
         let fits = |rank: usize| {
             let smaller = Question {
                 rank,
+                starts: self.starts,
                 options: self.options.clone(),
                 kept: self.kept,
                 dims: self.dims,
                 mode: self.mode,
                 caps: self.caps,
-                card_memory: self.card_memory,
                 machine: None,
             };
             let bytes = smaller.plans(&smaller.options).and_then(|plans| smaller.footprint(&plans, &smaller.options));
@@ -350,6 +350,11 @@ impl Question<'_> {
         }
         (good > 0).then_some(good)
     }
+}
+
+/// Rank and starts, for people.
+fn ranks(rank: usize, starts: usize) -> String {
+    if starts == 1 { format!("rank {rank}") } else { format!("rank {rank}, {starts} starts side by side") }
 }
 
 fn mode_plan(plan: &MttkrpPlan) -> ModePlan {
@@ -389,7 +394,8 @@ impl Forecast {
     /// For people.
     pub fn print(&self, out: &mut Out) {
         let what = self.mode.map_or("CP-ALS over all modes".into(), |mode| format!("one MTTKRP of mode {mode}"));
-        out.line(format_args!("problem  {} at rank {}, {}: {what}", show(&self.dims), self.rank, self.dtype));
+        let ranks = ranks(self.rank, self.starts);
+        out.line(format_args!("problem  {} at {ranks}, {}: {what}", show(&self.dims), self.dtype));
         out.line(format_args!("device   {}", self.device));
         let memory = match self.card_memory_bytes {
             Known::Yes(memory) => bytes(memory),

@@ -97,7 +97,7 @@ fn mttkrp<T: Real>(
     let plan = MttkrpPlan::new(shape, args.mode, rank, &options, device.caps())?;
     plan.warnings().iter().for_each(|w| warn(w));
     let need = Footprint::mttkrp(&plan, device.caps())?;
-    let memory = choice.card_memory(&args.work).or(device.caps().memory);
+    let memory = device.caps().memory;
     if let Some(available) = memory.filter(|&memory| need.peak() > memory) {
         let what = "this MTTKRP".into();
         return Err(Error::LimitTooSmall { limit: "device memory", what, needed: need.peak(), available }.into());

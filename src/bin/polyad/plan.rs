@@ -29,6 +29,9 @@ pub struct Args {
     /// One MTTKRP of this mode, from 0 [default: CP-ALS over all modes]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     mode: Option<usize>,
+    /// Starts that run as one batch, each of that rank
+    #[arg(long, value_name = "K", default_value_t = 1, allow_negative_numbers = true, conflicts_with = "mode")]
+    starts: usize,
     #[command(flatten)]
     work: Work,
     #[command(flatten)]
@@ -63,6 +66,7 @@ Examples:
 /// Runs the command.
 pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     at_least_one("--rank", args.rank)?;
+    at_least_one("--starts", args.starts)?;
     for (name, value) in [("--bandwidth", args.bandwidth), ("--peak", args.peak), ("--matrix-peak", args.matrix_peak)] {
         if let Some(value) = value.filter(|value| !(*value > 0.0 && value.is_finite())) {
             return Err(Failure::Usage(format!("{name} is {value}: it must be a finite number above 0")));
@@ -73,7 +77,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         Some(path) => (profile::read(path)?, None),
         None => {
             start_threads(&args.work)?;
-            let choice = choose(&args.work, &shape, args.rank, Dtype::F32)?;
+            let choice = choose(&args.work, &shape, args.rank.saturating_mul(args.starts), Dtype::F32)?;
             (choice.device.caps().clone(), Some(choice.device))
         }
     };
@@ -99,11 +103,11 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let question = Question {
         dims: &args.dims,
         rank: args.rank,
+        starts: args.starts,
         mode: args.mode,
         options: args.work.plan(dtype),
         kept: args.kept,
         caps: &caps,
-        card_memory: args.work.card_memory.map(|bytes| bytes.0),
         machine,
     };
     let forecast = question.answer()?;
