@@ -191,20 +191,22 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
         }
         let fits = |kl: &u32| 4 * rv * (kl + 1) + kl * small.ml <= room;
         let kl = [small.kl, small.kl / 2, small.kl / 4].into_iter().find(fits).unwrap_or(1);
-        let (runs, layout) = layout(4 * kl);
+        // Loads of one vec4 bring four.
+        let ek = if view.vec(view.runs(4 * kl as usize)) == 4 { 4 } else { small.ek };
+        let (runs, layout) = layout(ek * kl);
         consts.extend(layout);
-        consts.extend([("KL", kl), ("ML", small.ml), ("TM", small.tm), ("RV", rv)]);
+        consts.extend([("KL", kl), ("ML", small.ml), ("EK", ek), ("TM", small.tm), ("RV", rv)]);
         return Kernel {
             spec: KernelSpec::new("fused_small_rows", dtype, None, &consts),
             bm: (small.ml * small.tm) as usize,
             bn,
-            step: 4 * kl as usize,
+            step: (ek * kl) as usize,
             runs,
             along_z: true,
             f16: false,
             tuned: false,
             groups: small.groups,
-            chain: |kernel, steps| 4 * steps + kernel.constant("KL"),
+            chain: |kernel, steps| kernel.constant("EK") * steps + kernel.constant("KL"),
         };
     }
     let tile = tuning::fused_tile(width, view.cols, dtype, caps);

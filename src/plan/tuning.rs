@@ -45,6 +45,8 @@ pub(super) struct FusedSmall {
     pub tm: u32,
     pub kl: u32,
     pub ml: u32,
+    /// k of an invocation in a step, where X is read one entry at a time.
+    pub ek: u32,
     /// Invocations of a workgroup, and k of each of them for a staged block of the Khatri-Rao product (last mode).
     pub cols_wg: u32,
     pub steps: u32,
@@ -64,19 +66,29 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
         5..=8 => 2,
         _ => 4,
     };
-    // As many rows as measured best, and no more than there are.
-    let tm = if (rv, dtype) == (1, Dtype::F64) { 8 } else { 4 }.min(rows as u32);
+    // As many rows as measured best, and no more than there are; invocations of a workgroup.
+    let few = rv == 4 && rows <= 8 && dtype == Dtype::F32;
+    let (tm, wg) = match (rv, dtype) {
+        (1, Dtype::F64) => (8, 128),
+        (2, Dtype::F64) => (8, 64),
+        (4, Dtype::F64) => (4, 64),
+        _ if few => (rows.div_ceil(rows.div_ceil(5)) as u32, 32 * rows.div_ceil(5) as u32),
+        _ => (4, 128),
+    };
+    let tm = tm.min(rows as u32);
     // Few invocations along k where runs of the last other mode are short: a step should not reach far beyond one.
     let kl = [32, 16, 8].into_iter().find(|&kl| last.next_multiple_of(4 * kl) * 8 <= last * 9).unwrap_or(32);
-    let ml = (rows as u32).div_ceil(tm).min(128 / kl as u32);
-    let kl = 1 << (128 / ml).ilog2();
+    let most = if dtype == Dtype::F64 && rv > 1 { 32 / rv } else { 32 };
+    let ml = (rows as u32).div_ceil(tm).min(wg / most.min(kl as u32));
+    let kl = 1 << (wg / ml).ilog2();
     let (steps, times) = match (rv, dtype) {
         (1, Dtype::F32) => (8, 8),
         (1, Dtype::F64) => (8, 4),
+        _ if few => (16, 4),
         _ => (16, 2),
     };
     let (groups, cols_groups) = (times * DEFAULT_GROUPS as usize, DEFAULT_GROUPS as usize);
-    Some(FusedSmall { rv, tm, kl, ml, cols_wg: 256, steps, groups, cols_groups })
+    Some(FusedSmall { rv, tm, kl, ml, ek: if few { 2 } else { 4 }, cols_wg: 256, steps, groups, cols_groups })
 }
 
 /// Blocks of `multi_ttv`: invocations of a workgroup along columns, reduction and rows, rows of each invocation, and
