@@ -26,11 +26,17 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Warms up, then takes the median of as many runs as fit. `run` does the work a number of times, back to back,
+    /// A single run.
+    pub const ONCE: Self = Self { warm_up: 0.0, seconds: 0.0 };
+
+    /// Warms up, then takes the median of as many runs as fit; a first run that takes longer than both is the only one. `run` does the work a number of times, back to back,
     /// and returns the seconds of all of them; short work is repeated within a run until it takes about 2 ms.
     pub fn median(self, mut run: impl FnMut(usize) -> Result<f64, AnyError>) -> Result<Timed, AnyError> {
         let start = Instant::now();
         let mut one = run(1)?;
+        if one >= self.warm_up + self.seconds {
+            return Ok(Timed { seconds: one, runs: 1 });
+        }
         let mut repeats = repeats_of(one);
         while start.elapsed().as_secs_f64() < self.warm_up {
             one = run(repeats)? / repeats as f64;
