@@ -26,8 +26,8 @@ struct MultiTtvParams {
     row_tiles: u32,
     column_tiles: u32,
     grid_x: u32,
+    group0: u32,
     pad0: u32,
-    pad1: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
@@ -42,7 +42,7 @@ var<workgroup> sums: array<Vec, WG>; // (LANES, ROWS, COLUMNS)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let id = wg.y * p.grid_x + wg.x;
+    let id = p.group0 + wg.y * p.grid_x + wg.x;
     if id >= p.column_tiles * p.row_tiles * p.pieces {
         return;
     }
