@@ -30,10 +30,9 @@ pub fn factors<T: Real>(dims: &[usize], rank: usize) -> Result<Vec<Array2<T>>, A
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn threads_change_nothing() {
+        use super::{noise, random};
         let all = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| random::<f32>(&[7, 1000, 3], 5).unwrap())
