@@ -28,6 +28,10 @@ struct MultiTtvParams {
     grid_x: u32,
     column0: u32,
     columns4: u32,
+    group0: u32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
     strides: array<vec4<u32>, 2>,
@@ -42,7 +46,7 @@ var<workgroup> sums: array<Vec, WG>; // (LANES, ROWS, COLUMNS)
 
 @compute @workgroup_size(WG, 1, 1)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) li: u32) {
-    let id = wg.y * p.grid_x + wg.x;
+    let id = p.group0 + wg.y * p.grid_x + wg.x;
     if id >= p.column_tiles * p.row_tiles * p.pieces {
         return;
     }

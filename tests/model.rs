@@ -130,6 +130,49 @@ fn words_by_hand() {
     assert_eq!(words(Method::Fused, 0), fused);
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// FUSED on a CPU: reuse only helps, and the products are done.
+    #[test]
+    fn a_cpu_plan_reuses_too(dims in dims(), mode in 0usize..8, rank in 1usize..600, doubles in any::<bool>()) {
+        let mode = mode % dims.len();
+        let dtype = if doubles { Dtype::F64 } else { Dtype::F32 };
+        let options = PlanOptions::default().method(Method::Fused).dtype(dtype);
+        let caps = DeviceCaps::cpu(4);
+        let Ok(plan) = MttkrpPlan::new(&dims, mode, rank, &options, &caps) else { return Ok(()) };
+        let model = CostModel::of(&plan);
+        let words = Reuse::ALL.map(|reuse| model.words(reuse));
+        prop_assert!(words.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + 1e-12)), "{plan}: {words:?}");
+        prop_assert!(model.flops() >= 2.0 * plan.shape().len() as f64 * rank as f64);
+    }
+}
+
+/// 200 x 100 x 50 at rank 16 on a CPU: one block of Khatri-Rao rows serves all rows.
+#[test]
+fn fused_on_a_cpu_by_hand() {
+    let model = |mode| {
+        let plan = MttkrpPlan::new(&[200, 100, 50], mode, 16, &PlanOptions::default(), &DeviceCaps::cpu(2)).unwrap();
+        let model = CostModel::of(&plan);
+        (Reuse::ALL.map(|reuse| model.words(reuse)), model.flops())
+    };
+    let (n, r) = (1e6, 16.0);
+    // Sums over the last two modes in 14 blocks, one part.
+    let (words, flops) = model(0);
+    let ends = r + 200.0 * r;
+    assert_eq!(words[0], 3.0 * n * r + ends);
+    assert_eq!(words[1], n + 5000.0 * 2.0 * r + 14.0 * 200.0 * 2.0 * r + ends);
+    assert_eq!(words[2], n + 5000.0 * (1.0 + 1.0 / 50.0) * r + 14.0 * 2.0 * 200.0 * r + ends);
+    assert_eq!(flops, 2.0 * n * r + 5000.0 * r + 14.0 * 200.0 * r);
+    // Sums over the last mode in one block; four parts of the first mode, which multiplies behind them.
+    let (words, flops) = model(1);
+    let ends = r + 7.0 * 100.0 * r;
+    assert_eq!(words[0], 3.0 * n * r + ends);
+    assert_eq!(words[1], n + 4.0 * 50.0 * r + 200.0 * 100.0 * 3.0 * r + ends);
+    assert_eq!(words[2], n + 4.0 * 50.0 * r + (200.0 + 200.0) * r + ends);
+    assert_eq!(flops, 2.0 * n * r + 200.0 * 100.0 * 2.0 * r + 3.0 * 100.0 * r);
+}
+
 #[test]
 fn flops_by_hand() {
     let shape = Shape::new(&[4, 6, 8]).unwrap();

@@ -4,6 +4,13 @@
 //! How long a kernel takes is measured once, on a part of its first dispatch: first so small a one that any device does it
 //! in time, then larger ones until the clock can be trusted. A part is a range of the grid's workgroups. They do not depend
 //! on each other, so parts change no bit of a result. A single workgroup is never divided.
+//!
+//! Sums over kept products (`multi_ttv`) are not measured: they read the product once, and few are long enough for it to
+//! matter, so that they are cut as if the device were as slow as any is trusted to be.
+//!
+//! The target is that of a dispatch on its own. Where slabs are worked on side by side, a dispatch shares the device with up
+//! to seven others and may take as many times longer; such that are in parts meet in pairs at most, as parts of one slab
+//! write one buffer and so wait for each other.
 
 use super::Inner;
 use super::record::Prepared;
@@ -67,7 +74,8 @@ impl Inner {
     pub(super) fn parts(&self, dispatch: &Dispatch, params: Params) -> Vec<(Params, [u32; 3])> {
         let (work, grid) = (params.work(), dispatch.grid);
         let target = self.caps.dispatch_target.as_secs_f64();
-        let most = match self.pace.rate(&dispatch.spec).filter(|_| work > SLOW * target) {
+        let unmeasured = matches!(params, Params::MultiTtv(_)).then_some(SLOW);
+        let most = match self.pace.rate(&dispatch.spec).or(unmeasured).filter(|_| work > SLOW * target) {
             Some(rate) => (groups(grid) as f64 * AIM * rate * target / work).max(1.0),
             None => f64::INFINITY,
         };
@@ -122,8 +130,8 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{DeviceCaps, Footprint, Method, MttkrpPlan, PlanOptions};
-    use crate::{Backend, Gpu, Real};
+    use crate::plan::{DeviceCaps, Footprint, Method, MttkrpPlan, PlanOptions, TreePlan};
+    use crate::{Backend, CpAlsOptions, Gpu, Real, Tree, cp_als};
     use ndarray::{Array2, ArrayD, IxDyn};
 
     /// Every workgroup once, whatever the sizes.
@@ -205,6 +213,36 @@ mod tests {
     #[test]
     fn parts_change_no_bit_in_f64() {
         check::<f64>(&[60, 44, 52], 20, 300 << 10);
+    }
+
+    /// The same of sums over kept products, where there is something to keep.
+    #[test]
+    fn parts_of_kept_products_change_no_bit() {
+        let Ok(whole) = Gpu::builder().max_slab_bytes(150 << 10).build() else {
+            return println!("skipped: no adapter");
+        };
+        if !whole.caps().f64 {
+            return println!("skipped: no f64, so nothing is kept");
+        }
+        let caps = DeviceCaps { dispatch_target: Duration::from_nanos(1), ..whole.caps().clone() };
+        let hasty = Gpu::on(whole.inner.device.clone(), whole.inner.queue.clone(), caps, Vec::new());
+        for (dims, tree) in [(&[60, 44, 52][..], Tree::MultiSweep), (&[13, 18, 15, 33], Tree::Two)] {
+            let x = array::<f32>(dims);
+            let options = CpAlsOptions::new(6).max_sweeps(3).fit_tolerance(0.0).tree(tree);
+            let (expected, found) = (cp_als(&whole, x.view(), &options), cp_als(&hasty, x.view(), &options));
+            let (expected, found) = (expected.unwrap(), found.unwrap());
+            assert_eq!(found.model.factors(), expected.model.factors(), "{tree:?} of {dims:?}");
+            let plan = |mode| MttkrpPlan::new(dims, mode, 6, &PlanOptions::default(), hasty.caps()).unwrap();
+            let plans: Vec<_> = (0..dims.len()).map(plan).collect();
+            let kept = TreePlan::of(&plans, tree, None, &PlanOptions::default(), hasty.caps()).unwrap();
+            assert!(!kept.groups().is_empty());
+            let groups = (0..kept.groups().len()).flat_map(|g| (0..dims.len()).map(move |mode| (g, mode)));
+            let sums = groups.flat_map(|(g, mode)| kept.result(g, mode));
+            let parts = sums.filter(|d| matches!(d.params, Params::MultiTtv(_)));
+            let parts: Vec<_> = parts.map(|d| hasty.inner.parts(d, d.params).len() as u64).collect();
+            println!("{parts:?} parts");
+            assert!(parts.iter().any(|&parts| parts >= 3), "{parts:?}");
+        }
     }
 
     /// A target of a tenth of what a kernel takes makes about ten parts or more.

@@ -37,7 +37,7 @@ pub(super) fn create_buffer(
         let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: Some(&label), size, usage, mapped_at_creation: false };
         let buffer = device.create_buffer(&descriptor);
-        out_of_memory = pollster::block_on(memory.pop()).is_some();
+        out_of_memory = pollster::block_on(memory.pop()).is_some() || !inner.ledger.has_room(size);
         Ok(buffer)
     });
     if out_of_memory {

@@ -7,6 +7,7 @@
 //! `(d + 1) N R`; the counts of words are derived here from what each kernel reads and writes. Words count partial tiles
 //! exactly; where tau divides every dim they are the formulas that [`CostModel::formula`] prints.
 
+use super::walk::{Cut, Side, Walk};
 use super::{Method, MttkrpPlan, Params};
 use crate::{Dtype, Shape};
 
@@ -22,10 +23,11 @@ pub enum Reuse {
     /// T_0: nothing but a sum that is kept in registers.
     Nothing,
     /// T_{0,LM}, the narrow reading: sums and weights of a tile are kept. For GEMM the same as T_0; for FUSED blocks of the
-    /// Khatri-Rao operand are shared by the rows of a tile.
+    /// Khatri-Rao operand are shared by the rows of a tile, on a CPU by all rows.
     Sums,
     /// T_{0,LM}, the wide reading: factor rows of a tile too. For GEMM what a tile of the product stages; for FUSED also the
-    /// products that a run of the last other mode shares.
+    /// products that a run of the last other mode shares, on a CPU also the rows of the result and of the modes that are not
+    /// summed by the product, for as long as a block is used.
     Rows,
     /// T_inf: everything.
     Everything,
@@ -158,16 +160,18 @@ pub struct CostModel {
     blocks: ModelBlocks,
     /// Products are done by matrix units.
     matrix_units: bool,
+    /// FUSED on a CPU.
+    walk: Option<Walk>,
 }
 
 impl CostModel {
-    /// Of a method (not `Auto`, which counts as FUSED), with given blocks.
+    /// Of a method (not `Auto`, which counts as FUSED), with given blocks. FUSED is that of a GPU.
     pub fn new(method: Method, shape: &Shape, mode: usize, rank: usize, dtype: Dtype, blocks: ModelBlocks) -> Self {
-        Self { method, shape: shape.clone(), mode, rank, dtype, blocks, matrix_units: false }
+        Self { method, shape: shape.clone(), mode, rank, dtype, blocks, matrix_units: false, walk: None }
     }
 
     /// Of a plan, with the blocks that it has; where it has several dispatches, the first product's stand for all. On a CPU
-    /// the tiles of a product are those of a library or of the instruction set: T_{0,LM} is T_0 there.
+    /// the tiles of GEMM's product are those of a library: T_{0,LM} is T_0 there.
     ///
     /// ```
     /// # use polyad::plan::*;
@@ -190,17 +194,21 @@ impl CostModel {
         }
         let matrix_units = product.is_some_and(|product| product.spec.shader.contains("coop"));
         let model = Self::new(plan.method(), plan.shape(), plan.mode(), plan.rank(), plan.dtype(), blocks);
-        Self { matrix_units, ..model }
+        Self { matrix_units, walk: plan.walk().cloned(), ..model }
     }
 
     /// Flops of the kernels here. They sum along the last other mode first and multiply by the other factor rows once a
     /// run of it, so that SLICE and TILE do `(2 + (d - 1) / w) N R`, w being the width of a tile along that mode; ELEM does
     /// what [`published_flops`](Self::published_flops) says, GEMM `2 N R` and its Khatri-Rao product, FUSED `2 N R` and that
-    /// product once for every tile of rows.
+    /// product once for every tile of rows. On a CPU FUSED makes the product of the modes that are summed first once for all
+    /// rows, and multiplies what a block has summed by the rows of the others.
     pub fn flops(&self) -> f64 {
         let (n, r, d) = (self.entries(), self.rank as f64, self.order());
         let last = self.others().last().map_or(1, |m| self.shape[m]);
         let by_runs = |width: usize| (2.0 + (d - 1.0) / width as f64) * n * r;
+        if let Some(walk) = self.on_cpu() {
+            return 2.0 * n * r + walk.flops * r;
+        }
         match self.method {
             Method::Elem => self.published_flops(),
             Method::Slice => by_runs(last),
@@ -226,6 +234,16 @@ impl CostModel {
         let others: f64 = self.others().map(|m| self.shape[m] as f64).sum();
         if reuse == Reuse::Everything {
             return n + r * others + r + rows * r;
+        }
+        if let Some(walk) = self.on_cpu() {
+            let (x, nothing) = (n * walk.columns, n * r * d);
+            // Blocks so short that sums are added up all the time reuse nothing.
+            let moved = match reuse {
+                Reuse::Nothing => nothing,
+                Reuse::Sums => (x + walk.sums * r).min(nothing),
+                _ => (x + walk.rows * r).min(nothing),
+            };
+            return moved + r + rows * r * (2.0 * walk.partials + 1.0);
         }
         let blocks = self.rank.div_ceil(self.blocks.column_block.max(1)) as f64;
         match (self.method, reuse) {
@@ -281,7 +299,10 @@ impl CostModel {
 
     /// The words as a formula, for people: N entries, d modes, R ranks in blocks of F, tau the width of a tile, L the last
     /// other dim, and of GEMM and FUSED tiles of BM x BN. `K` and `M` are the contracted and the remaining side of GEMM's
-    /// product, `K M = N`, Q and q the other side of a middle mode and its modes, k the contracted modes.
+    /// product, `K M = N`, Q and q the other side of a middle mode and its modes, k the contracted modes. Of FUSED on a CPU
+    /// K is the length of the sums, over k modes the last of which is L long, B the number of their blocks, F the ranks of a
+    /// block, w the modes that are neither summed by the product nor the result's, c how often the Khatri-Rao rows are made,
+    /// parts the partial results; where K is a factor's rows as they are, `K R` takes the place of their product's words.
     pub fn formula(&self, reuse: Reuse) -> &'static str {
         match (self.method, reuse) {
             (_, Reuse::Everything) => "N + R sum_{m != n} I_m + R + I_n R",
@@ -296,6 +317,11 @@ impl CostModel {
                 "K R (k + 1) + N ceil(R/BN) + ceil(M/BM) K R + M R [+ Q R (q + 1) + 2 M R + I_n R]"
             }
             (Method::Gemm, _) => "K R (k + 1) + 2 N R + M R [+ Q R (q + 1) + 2 M R + I_n R]",
+            _ if self.walk.is_some() => match reuse {
+                Reuse::Nothing => "N R d + R + I_n R (2 parts - 1)",
+                Reuse::Sums => "N ceil(R/F) + c K R k + B (N/K) R (w + 2) + R + I_n R (2 parts - 1)",
+                _ => "N ceil(R/F) + c K R (1 + (k - 1)/L) + B R (2 I_n + sum_w I_m) + R + I_n R (2 parts - 1)",
+            },
             (_, Reuse::Nothing) => "N R d + R + I_n R (2 pieces + 1)",
             (_, Reuse::Sums) => "N ceil(R/BN) + ceil(I_n/BM) (N/I_n) R (d - 1) + R + I_n R (2 pieces + 1)",
             (_, _) => "N ceil(R/BN) + ceil(I_n/BM) (N/I_n) R (1 + (d - 2)/L) + R + I_n R (2 pieces + 1)",
@@ -328,6 +354,56 @@ impl CostModel {
         self.rank.div_ceil(self.blocks.product[1].max(1)) as f64
     }
 
+    /// What FUSED does on a CPU beside the products. With the modes in three groups, k of them summed by the micro-kernel (K
+    /// entries, in B blocks), the result's, and w others:
+    ///
+    /// - A block of Khatri-Rao rows is made once and used by all `N / K` rows of X: k factor rows are read for each of its
+    ///   rows, or, if what stays the same along the last summed mode is kept, one and `(k - 1) / L`; as many products, less one,
+    ///   are formed. Parts that divide row modes make the same blocks again (c times in all); cuts between rows, which follow
+    ///   the threads, are not counted.
+    /// - Behind each block every row's sum is multiplied by w factor rows and added to its row of G: `w + 1` flops and, nothing
+    ///   kept, `w + 2` words a rank; with rows of G and of the w factors kept in a cache, each of those rows once a block.
+    /// - Where factor rows take the place of Khatri-Rao rows, blocks are of the last summed mode, and the other summed modes
+    ///   are among those multiplied afterwards, one row of each for a block.
+    fn on_cpu(&self) -> Option<OnCpu> {
+        let walk = self.walk.as_ref()?;
+        let order = self.shape.order();
+        let (summed, modes) = match walk.side {
+            Side::Right => (order - walk.split, 0..walk.split),
+            Side::Left => (walk.split, walk.split..order),
+            Side::Both => (order - 1, 0..0),
+        };
+        let behind = modes.filter(|&m| m != self.mode).map(|m| self.shape[m] as f64);
+        let (weights, weight_rows) = (behind.clone().count() as f64, behind.sum::<f64>());
+        let (k, last, length) = (summed as f64, walk.last as f64, (walk.run * walk.runs) as f64);
+        let again = if walk.cut == Cut::Sum { 1.0 } else { walk.parts as f64 };
+        let partials = walk.parts as f64 - 1.0;
+        let all_rows = self.entries() / length;
+        let result = 2.0 * self.shape.rows(self.mode) as f64;
+        let columns = self.rank.div_ceil(walk.columns) as f64;
+        let blocks_of = |extent: usize, step: usize| extent.div_ceil(step.max(1)) as f64;
+        let adding = partials * self.shape.rows(self.mode) as f64;
+        if walk.direct() {
+            let (others, blocks) = (k - 1.0, length / last * blocks_of(walk.last, walk.step));
+            return Some(OnCpu {
+                flops: all_rows * blocks * (weights + others + 1.0) + adding,
+                columns,
+                sums: length + all_rows * blocks * (weights + others + 2.0),
+                rows: length + blocks * (result + weight_rows + others),
+                partials,
+            });
+        }
+        let blocks = blocks_of(walk.runs, walk.steps) * blocks_of(walk.run, walk.step);
+        let products = if summed > 1 { 1.0 + (k - 2.0) / last } else { 0.0 };
+        Some(OnCpu {
+            flops: again * length * products + all_rows * blocks * (weights + 1.0) + adding,
+            columns,
+            sums: again * length * k + all_rows * blocks * (weights + 2.0),
+            rows: again * length * (1.0 + (k - 1.0) / last) + blocks * (result + weight_rows),
+            partials,
+        })
+    }
+
     /// Which side GEMM contracts by its product: the one that leaves the smaller intermediate.
     fn sides(&self) -> Sides {
         let (left, right) = (self.shape.left(self.mode), self.shape.right(self.mode));
@@ -347,6 +423,18 @@ impl CostModel {
             outer_modes: outer_modes as f64,
         }
     }
+}
+
+/// FUSED on a CPU, for each rank, beside `2 N` flops.
+struct OnCpu {
+    flops: f64,
+    /// Blocks of ranks, for each of which X is read.
+    columns: f64,
+    /// Words of factors and results, by what is reused.
+    sums: f64,
+    rows: f64,
+    /// Results beside the first.
+    partials: f64,
 }
 
 /// The two contractions of GEMM.

@@ -57,15 +57,49 @@ fn measured_figures_have_every_method() {
     }
 }
 
+/// Variants and models of one measurement, on the threads asked for.
+#[test]
+fn figures_share_a_measurement() {
+    let folder = Folder::new();
+    let args = ["bench", "--figure", "variants,models", "--device", "cpu", "--threads", "1", "--dims", "9x8x7"];
+    let rest = ["--ranks", "3", "--seconds", "0.001", "--methods", "tile,gemm", "-o", "f", "--name", "x"];
+    let ran = folder.run(&[&args[..], &rest].concat()).ok();
+    assert_eq!(folder.names("f"), ["models-x.csv", "models-x.svg", "variants-x.csv", "variants-x.svg"]);
+    let ((variants, rates), (models, times)) = (csv(&folder, "f/variants-x.csv"), csv(&folder, "f/models-x.csv"));
+    for (rate, time) in rates.iter().zip(&times) {
+        assert_eq!(rate[0], "CPU (1 thread)");
+        assert_eq!(number(&variants, rate, "mean_seconds"), number(&models, time, "measured_seconds"), "{ran:?}");
+    }
+    assert!(rates.len() == 2 && times.len() == 2);
+}
+
+/// What there is no time for is left out and said; the rest is written.
+#[test]
+fn a_budget_ends_a_figure() {
+    let folder = Folder::new();
+    for command in
+        [&["bench", "--figure", "variants", "-o", "f"][..], &["sweep-tile", "--modes", "0", "--csv", "t.csv"]]
+    {
+        let rest = ["--device", "cpu", "--dims", "9x8x7", "--ranks", "3", "--seconds", "0.001", "--budget", "1e-9"];
+        let ran = folder.run(&[command, &rest].concat());
+        assert!(ran.code == Some(0) && ran.stderr.contains("the budget is used up"), "{ran:?}");
+    }
+    assert_eq!(csv(&folder, "f/variants.csv").1.len(), 0);
+    assert_eq!(csv(&folder, "t.csv").1.len(), 0);
+}
+
 #[test]
 fn bad_figures_are_refused() {
     let folder = Folder::new();
     let bench = ["bench", "--device", "cpu", "-o", "f", "--figure"];
-    let bad: [&[&str]; 6] = [
+    let bad: [&[&str]; 9] = [
         &["nothing"],
         &["memory", "--ranks", "0"],
         &["variants", "--dims", "3x"],
         &["als", "--seconds", "-1"],
+        &["variants,als", "--threads", "0"],
+        &["variants", "--budget", "nan"],
+        &["variants,nothing"],
         &["models", "--name", "../x"],
         &["models", "--card-memory", "much"],
     ];

@@ -5,6 +5,8 @@ mod bad_input;
 mod bench;
 mod checkpoint;
 mod decompose;
+#[cfg(target_os = "linux")]
+mod mapped;
 mod models;
 mod mttkrp;
 mod others;

@@ -157,6 +157,14 @@ fn reductions() -> impl TypedValueParser<Value = Reduction> {
     PossibleValuesParser::new(["partials", "atomics"]).try_map(|word| word.parse::<Reduction>())
 }
 
+/// `--seconds` and `--budget`: above 0, at most an hour.
+pub fn at_most_an_hour(option: &str, seconds: f64) -> Result<(), Failure> {
+    if !(seconds > 0.0 && seconds <= 3600.0) {
+        return Err(Failure::Usage(format!("{option} is {seconds}: it must be above 0 and at most 3600")));
+    }
+    Ok(())
+}
+
 /// Words of `--dtype`.
 pub fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f64"]).try_map(|word| word.parse::<Dtype>())

@@ -1,12 +1,13 @@
 //! Charts as SVG: lines and points, stacked and grouped bars, each with its axes, legend and caption.
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Coord, Coord>>;
 type Failed = DrawingAreaErrorKind<std::io::Error>;
 
 /// Drawing units in a pixel, so that lines are not rounded to whole pixels.
@@ -16,8 +17,10 @@ const HEIGHT: u32 = 460;
 const SIDE: u32 = 270;
 const TOP: u32 = 44;
 const LINE: u32 = 18;
-/// Characters of a line of the caption.
-const CAPTION: usize = 150;
+/// Characters of a line of the caption, of the legend, and of a category's name.
+const CAPTION: usize = 140;
+const LEGEND: usize = 28;
+const CATEGORY: f64 = 7.5;
 /// Okabe and Ito's colours without yellow.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -28,6 +31,30 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
 ];
+
+/// A range with its ticks, those with a number and those without.
+struct Coord {
+    range: RangedCoordf64,
+    bold: Vec<f64>,
+    light: Vec<f64>,
+}
+
+impl Ranged for Coord {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.range.map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { self.light.clone() } else { self.bold.clone() }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.range.range()
+    }
+}
 
 /// An axis.
 pub struct Axis {
@@ -104,20 +131,23 @@ pub fn lines(
                 font(12).pos(Pos::new(HPos::Left, VPos::Center)),
             ))?;
         }
+        let mut legend = Legend::default();
         for (i, s) in series.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
+            // Later ones are drawn over earlier ones and are smaller, so that those that coincide are all seen.
+            let later = (series.len() - 1 - i).min(4) as u32;
+            let (dot, stroke) = (|at| dot(s.filled, at, color, later), color.stroke_width(2 * PX + later * PX));
             if s.line {
-                chart.draw_series(LineSeries::new(s.points.iter().map(place), color.stroke_width(2 * PX)))?;
+                chart.draw_series(LineSeries::new(s.points.iter().map(place), stroke))?;
             }
-            chart.draw_series(s.points.iter().map(place).map(|at| dot(s.filled, at, color)))?;
+            chart.draw_series(s.points.iter().map(place).map(dot))?;
             // Levels have their names beside the chart: the legend goes further right.
-            let y = TOP + 20 + i as u32 * 22;
             let x = left + if levels.is_empty() { 0 } else { 48 };
-            root.draw(&dot(s.filled, at(x + 14, y), color))?;
+            let y = legend.line(root, x, &s.name)?;
+            root.draw(&self::dot(s.filled, at(x + 14, y), color, later))?;
             if s.line {
-                root.draw(&PathElement::new([at(x, y), at(x + 28, y)], color.stroke_width(2 * PX)))?;
+                root.draw(&PathElement::new([at(x, y), at(x + 28, y)], stroke))?;
             }
-            root.draw(&Text::new(s.name.clone(), at(x + 38, y), font(13).pos(Pos::new(HPos::Left, VPos::Center))))?;
         }
         Ok(())
     })
@@ -157,17 +187,15 @@ pub fn bars(frame: &Frame, bars: &Bars) -> Result<String, String> {
                 root.draw(&Text::new(bar.text.clone(), (x, y - 3 * PX as i32), style))?;
             }
         }
-        let named = bars.names.iter().enumerate();
-        for (i, name) in named {
-            let y = TOP + 20 + i as u32 * 22;
+        let mut legend = Legend::default();
+        for (i, name) in bars.names.iter().enumerate() {
+            let y = legend.line(root, left, name)?;
             let color = COLORS[i % COLORS.len()];
             root.draw(&Rectangle::new([at(left + 8, y - 7), at(left + 28, y + 7)], color.filled()))?;
-            root.draw(&Text::new(name.clone(), at(left + 38, y), font(13).pos(Pos::new(HPos::Left, VPos::Center))))?;
         }
         if let Some(name) = &bars.mark {
-            let y = TOP + 20 + bars.names.len() as u32 * 22;
+            let y = legend.line(root, left, name)?;
             root.draw(&PathElement::new([at(left + 4, y), at(left + 32, y)], BLACK.stroke_width(3 * PX)))?;
-            root.draw(&Text::new(name.clone(), at(left + 38, y), font(13).pos(Pos::new(HPos::Left, VPos::Center))))?;
         }
         Ok(())
     })
@@ -180,6 +208,7 @@ fn draw(
     content: impl FnOnce(&mut Chart<'_, '_>, &Area<'_>, u32) -> Result<(), Failed>,
 ) -> Result<String, String> {
     let caption: Vec<String> = frame.caption.iter().flat_map(|line| wrap(line, CAPTION)).collect();
+    let names = category_lines(categories);
     let height = TOP + HEIGHT + 16 + caption.len() as u32 * LINE;
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, (WIDTH * PX, height * PX)).into_drawing_area();
@@ -193,30 +222,31 @@ fn draw(
         let mut chart = ChartBuilder::on(&left)
             .margin(6 * PX)
             .margin_right(14 * PX)
-            .x_label_area_size(44 * PX)
+            .x_label_area_size((44 + 14 * (names.iter().map(Vec::len).max().unwrap_or(1) as u32 - 1)) * PX)
             .y_label_area_size(76 * PX)
-            .build_cartesian_2d(x, y)?;
+            .build_cartesian_2d(frame.x.coord(x), frame.y.coord(y))?;
         let (in_x, in_y) = (|v: &f64| frame.x.tick(*v), |v: &f64| frame.y.tick(*v));
         let mut mesh = chart.configure_mesh();
-        mesh.light_line_style(TRANSPARENT)
+        mesh.light_line_style(if frame.y.log { BLACK.mix(0.05).stroke_width(PX) } else { TRANSPARENT.into() })
             .bold_line_style(BLACK.mix(0.1).stroke_width(PX))
             .set_all_tick_mark_size(5 * PX)
             .axis_style(BLACK.mix(0.5).stroke_width(PX))
             .x_desc(frame.x.label.clone())
             .y_desc(frame.y.label.clone())
-            .y_labels(8)
             .y_label_formatter(&in_y)
             .axis_desc_style(font(14))
             .label_style(font(12));
         let nothing = |_: &f64| String::new();
         if categories.is_empty() {
-            mesh.x_labels(8).x_label_formatter(&in_x).draw()?;
+            mesh.x_label_formatter(&in_x).draw()?;
         } else {
-            mesh.disable_x_mesh().x_labels(1).x_label_formatter(&nothing).draw()?;
-            for (i, name) in categories.iter().enumerate() {
+            mesh.disable_x_mesh().disable_x_axis().x_label_formatter(&nothing).draw()?;
+            for (i, lines) in names.iter().enumerate() {
                 let (x, y) = chart.backend_coord(&(i as f64, bottom));
-                let style = font(12).pos(Pos::new(HPos::Center, VPos::Top));
-                root.draw(&Text::new(name.clone(), (x, y + 9 * PX as i32), style))?;
+                for (line, text) in lines.iter().enumerate() {
+                    let style = font(12).pos(Pos::new(HPos::Center, VPos::Top));
+                    root.draw(&Text::new(text.clone(), (x, y + ((9 + 14 * line) as u32 * PX) as i32), style))?;
+                }
             }
         }
         content(&mut chart, &root, WIDTH - SIDE + 16)?;
@@ -241,20 +271,88 @@ impl Axis {
         if self.log { value.max(1e-300).log10() } else { value }
     }
 
-    /// What stands at a tick. On a log axis whole powers, and steps between where there are few.
+    /// The axis with its ticks.
+    fn coord(&self, range: std::ops::Range<f64>) -> Coord {
+        let (bold, light) = if self.log { log_ticks(&range) } else { (even_ticks(&range), Vec::new()) };
+        Coord { range: range.into(), bold, light }
+    }
+
+    /// What stands at a tick.
     fn tick(&self, value: f64) -> String {
         let shown = if self.log { 10f64.powf(value) } else { value };
         let size = shown.abs();
         if size < 1e-12 {
             return "0".into();
         }
-        if !(1e-3..1e6).contains(&size) {
+        if !(1e-3..999_999.5).contains(&size) {
             return format!("{shown:.0e}");
         }
         let decimals = (2 - size.log10().floor() as i32).clamp(0, 5) as usize;
         let text = format!("{shown:.decimals$}");
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
     }
+}
+
+/// Ticks of a linear axis, at most nine: multiples of 1, 2 or 5 times a power of ten.
+fn even_ticks(range: &std::ops::Range<f64>) -> Vec<f64> {
+    let least = (range.end - range.start) / 8.0;
+    if !(least > 0.0 && least.is_finite()) {
+        return vec![range.start];
+    }
+    let power = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|&step| step >= least).unwrap_or(least);
+    let (first, last) = ((range.start / step).ceil() as i64, (range.end / step).floor() as i64);
+    (first..=last).map(|k| k as f64 * step).collect()
+}
+
+/// Ticks of an axis of common logarithms: those with a number, which are whole powers of ten where there are enough, 1, 2 and
+/// 5 times those on shorter axes, and all multiples on the shortest; then lines without one.
+fn log_ticks(range: &std::ops::Range<f64>) -> (Vec<f64>, Vec<f64>) {
+    let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
+    let every = (last - first) / 9 + 1;
+    let at = |digits: &[f64]| -> Vec<f64> {
+        let powers = (first..=last).filter(|power| power % every == 0);
+        let all = powers.flat_map(|power| digits.iter().map(move |digit| f64::from(power) + digit.log10()));
+        all.filter(|value| range.contains(value)).collect()
+    };
+    let bold = match range.end - range.start {
+        ..0.9 => at(&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]),
+        0.9..3.2 => at(&[1.0, 2.0, 5.0]),
+        _ => at(&[1.0]),
+    };
+    (bold, if every == 1 { at(&[2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]) } else { Vec::new() })
+}
+
+/// Where the legend has come to.
+#[derive(Default)]
+struct Legend {
+    lines: u32,
+    entries: u32,
+}
+
+impl Legend {
+    /// Writes a name, in several lines where it is long, and gives the height of its first.
+    fn line(&mut self, root: &Area<'_>, x: u32, name: &str) -> Result<u32, Failed> {
+        let first = TOP + 20 + self.entries * 22 + self.lines * 16;
+        for (i, text) in wrap(name, LEGEND).into_iter().enumerate() {
+            let style = font(13).pos(Pos::new(HPos::Left, VPos::Center));
+            root.draw(&Text::new(text, at(x + 38, first + 16 * i as u32), style))?;
+            self.lines += u32::from(i > 0);
+        }
+        self.entries += 1;
+        Ok(first)
+    }
+}
+
+/// Names of categories, all cut at their last space where one of them is too wide for its place.
+fn category_lines(categories: &[String]) -> Vec<Vec<String>> {
+    let room = f64::from(WIDTH - SIDE - 96) / categories.len().max(1) as f64;
+    let narrow = categories.iter().any(|name| name.chars().count() as f64 * CATEGORY > room);
+    let lines = |name: &String| match name.rsplit_once(' ') {
+        Some((a, b)) if narrow => vec![a.to_owned(), b.to_owned()],
+        _ => vec![name.clone()],
+    };
+    categories.iter().map(lines).collect()
 }
 
 /// From the smallest to the largest value with a margin, on the axis; from 0 on a linear one.
@@ -272,9 +370,9 @@ fn span(values: impl Iterator<Item = f64>, axis: &Axis, margin: f64) -> std::ops
 }
 
 /// Filled or open, so that colour is not all there is.
-fn dot<C>(filled: bool, at: C, color: RGBColor) -> Circle<C, u32> {
+fn dot<C>(filled: bool, at: C, color: RGBColor, larger: u32) -> Circle<C, u32> {
     let style = if filled { color.filled() } else { color.stroke_width(2 * PX) };
-    Circle::new(at, if filled { 4 * PX } else { 5 * PX }, style)
+    Circle::new(at, if filled { (3 + larger) * PX } else { (4 + 2 * larger) * PX }, style)
 }
 
 /// Lines of at most so many characters, cut at spaces.
@@ -301,4 +399,47 @@ fn at(x: u32, y: u32) -> (i32, i32) {
 
 fn font(pixels: u32) -> TextStyle<'static> {
     ("sans-serif", pixels * PX).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(axis: &Axis, values: &[f64]) -> Vec<String> {
+        values.iter().map(|&value| axis.tick(value)).collect()
+    }
+
+    #[test]
+    fn log_axes_have_round_numbers() {
+        let log = Axis::new("", true);
+        let ticks = |from: f64, to: f64| shown(&log, &log_ticks(&(from.log10()..to.log10())).0);
+        assert_eq!(ticks(3.5, 60.0), ["5", "10", "20", "50"]);
+        assert_eq!(ticks(0.9, 2000.0), ["1", "10", "100", "1000"]);
+        assert_eq!(ticks(110.0, 450.0), ["150", "200", "300", "400"]);
+        assert_eq!(ticks(0.04, 0.3), ["0.04", "0.05", "0.06", "0.08", "0.1", "0.15", "0.2"]);
+        assert_eq!(ticks(1e5, 3e7), ["100000", "200000", "500000", "1e6", "2e6", "5e6", "1e7", "2e7"]);
+        for digits in 1..30 {
+            let (bold, light) = log_ticks(&(0.1..f64::from(digits) + 0.3));
+            assert!((1..12).contains(&bold.len()) && bold.windows(2).all(|pair| pair[0] < pair[1]), "{bold:?}");
+            assert!(light.len() < 100);
+        }
+    }
+
+    #[test]
+    fn linear_axes_have_round_numbers() {
+        let axis = Axis::new("", false);
+        let ticks = |from, to| shown(&axis, &even_ticks(&(from..to)));
+        assert_eq!(ticks(0.0, 4.3), ["0", "1", "2", "3", "4"]);
+        assert_eq!(ticks(0.0, 420.0), ["0", "100", "200", "300", "400"]);
+        assert_eq!(ticks(62.0, 2038.0), ["500", "1000", "1500", "2000"]);
+        assert_eq!(ticks(1.0, 1.0), ["1"]);
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let names: Vec<String> = (0..9).map(|i| format!("FUSED R={}", 1000 + i)).collect();
+        assert_eq!(category_lines(&names)[8], ["FUSED", "R=1008"]);
+        assert_eq!(category_lines(&names[..2])[0], ["FUSED R=1000"]);
+        assert_eq!(wrap("llvmpipe (LLVM 15.0.6, 256 bits), R = 16", LEGEND).len(), 2);
+    }
 }

@@ -150,7 +150,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         (args.rank.first..=args.rank.last)
             .try_for_each(|rank| check_input_stays(&args.input, &args.place(dir, rank)))?;
     }
-    start_threads(&args.work)?;
+    start_threads(args.work.threads)?;
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
     args.fix.iter().chain(args.nonneg.iter().flatten()).try_for_each(|&mode| shape.check_mode(mode))?;

@@ -19,8 +19,8 @@ pub struct Choice {
 }
 
 /// Starts the threads of `--threads`, which all work on the CPU is done by: before anything is read, as reading uses them.
-pub fn start_threads(work: &Work) -> Result<(), Failure> {
-    let Some(threads) = work.threads else { return Ok(()) };
+pub fn start_threads(threads: Option<usize>) -> Result<(), Failure> {
+    let Some(threads) = threads else { return Ok(()) };
     at_least_one("--threads", threads)?;
     let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     started.map_err(|e| Failure::Failed(format!("--threads {threads}: {e}")))

@@ -62,7 +62,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("--output {} is the input", args.output.display())));
     }
-    start_threads(&args.work)?;
+    start_threads(args.work.threads)?;
     let file = TensorFile::open(&args.input)?;
     let shape = Shape::new(file.dims())?;
     shape.check_mode(args.mode)?;

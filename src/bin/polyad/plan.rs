@@ -76,7 +76,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     let (mut caps, device) = match &args.profile {
         Some(path) => (profile::read(path)?, None),
         None => {
-            start_threads(&args.work)?;
+            start_threads(args.work.threads)?;
             let choice = choose(&args.work, &shape, args.rank.saturating_mul(args.starts), Dtype::F32)?;
             (choice.device.caps().clone(), Some(choice.device))
         }

@@ -234,6 +234,8 @@ impl Asked<'_> {
             grid_x: x,
             column0: (layout.column0 / 4) as u32,
             columns4: columns4 as u32,
+            group0: 0,
+            pad: [0; 3],
             dims: per_mode(others.iter().map(|&m| slab.dims[m] as u32)),
             row0: per_mode(others.iter().map(|&m| row0(m))),
             strides: per_mode(others.iter().map(|&m| apart(m) as u32)),

@@ -2,17 +2,23 @@
 
 use super::table::{Cell, Table};
 use super::variants::chart_number;
-use super::{Drawn, Setting, failed};
+use super::{Drawn, Setting, failed, shown_name};
 use crate::chart::{self, Axis, Bar, Bars, Frame};
 use crate::failure::Failure;
-use crate::measure::{AnyError, data};
+use crate::measure::{AnyError, data, timer::AWAKE};
 use crate::report::{Out, number};
 use ndarray::ArrayD;
+use polyad::plan::DeviceKind;
 use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real, Seconds, Sweep, cp_als_with};
 use std::ops::ControlFlow;
+use std::time::Instant;
 
-/// Sweeps timed, after one that compiles kernels and warms up.
+/// Most sweeps timed, after one that compiles kernels and those that warm a GPU up, and how often `--seconds` goes into
+/// them; at least two.
 const SWEEPS: usize = 5;
+const SHARE: f64 = 10.0;
+/// Most sweeps in all.
+const MOST: usize = 1000;
 /// What a bar is made of.
 const PARTS: [&str; 4] = ["MTTKRP", "gram and solve", "fit", "transfer"];
 
@@ -26,13 +32,15 @@ struct Split {
 pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
     let device = setting.device()?;
     match setting.args.dtype {
-        Dtype::F32 => of::<f32>(setting, &device, out),
-        Dtype::F64 => of::<f64>(setting, &device, out),
+        Dtype::F32 => of::<f32>(setting, device, out),
+        Dtype::F64 => of::<f64>(setting, device, out),
     }
 }
 
 fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<Drawn, Failure> {
+    let (name, clock) = (shown_name(device), Instant::now());
     let x = data::random::<T>(&setting.dims, 1).map_err(failed)?;
+    out.line(format_args!("data made in {:.1} s", clock.elapsed().as_secs_f64()));
     let mut table = Table::new(&[
         "device",
         "method",
@@ -47,6 +55,10 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
     let mut groups = Vec::new();
     for &rank in &setting.ranks {
         for &method in &setting.methods {
+            if !setting.has_time(&format!("{method} at rank {rank}")) {
+                continue;
+            }
+            let clock = Instant::now();
             let split = match sweeps(setting, device, &x, rank, method) {
                 Ok(split) => split,
                 Err(error) => {
@@ -54,25 +66,30 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
                     continue;
                 }
             };
-            out.line(format_args!("{} {method} R {rank}: {} s a sweep", device.name(), number(split.seconds)));
+            let (seconds, took) = (number(split.seconds), clock.elapsed().as_secs_f64());
+            out.line(format_args!("{name} {method} R {rank}: {seconds} s a sweep, measured in {took:.1} s"));
             let ms = split.parts.map(|seconds| 1e3 * seconds);
             let text = chart_number(1e3 * split.seconds);
             let bar = Bar { parts: ms.to_vec(), mark: Some(1e3 * split.seconds), text };
             groups.push((format!("{} R={rank}", method.name().to_uppercase()), vec![Some(bar)]));
-            let mut row = vec![Cell::text(device.name()), Cell::text(method.name()), Cell::Count(rank as u64)];
+            let mut row = vec![Cell::text(name.as_str()), Cell::text(method.name()), Cell::Count(rank as u64)];
             row.push(Cell::Number(split.seconds));
             row.extend(split.parts.map(Cell::Number));
             row.push(Cell::Number(split.wait));
             table.rows.push(row);
         }
     }
+    let warming = if device.caps().kind != DeviceKind::Cpu {
+        format!("{AWAKE} s that warm up")
+    } else {
+        "one that warms up".into()
+    };
     let frame = Frame {
         title: format!("A sweep of CP-ALS: {}, {}", setting.shown_dims(), setting.args.dtype),
         caption: vec![
             format!(
-                "{}. Medians of {SWEEPS} sweeps after one that warms up. On a GPU host and device work at the same time, so \
-                 that parts may add up to more than the sweep took by the clock (black line, and the number).",
-                device.name()
+                "{name}. Medians of two to {SWEEPS} sweeps after {warming}. On a GPU host and device work at the same time, so \
+                 that parts may add up to more than the sweep took by the clock (black line, and the number)."
             ),
             setting.command(),
         ],
@@ -91,11 +108,18 @@ fn sweeps<T: Real>(
     rank: usize,
     method: Method,
 ) -> Result<Split, AnyError> {
-    let options = CpAlsOptions::new(rank).max_sweeps(SWEEPS + 1).fit_tolerance(0.0).plan(setting.options(method));
-    let mut ends: Vec<Sweep> = Vec::new();
+    let options = CpAlsOptions::new(rank).max_sweeps(MOST).fit_tolerance(0.0).plan(setting.options(method));
+    let warm_up = if device.caps().kind != DeviceKind::Cpu { AWAKE } else { 0.0 };
+    let (mut ends, mut first): (Vec<Sweep>, _) = (Vec::new(), None);
     cp_als_with(device, x.view(), &options, |sweep| {
+        let running = sweep.seconds - *first.get_or_insert(sweep.seconds);
+        if running < warm_up && sweep.number < MOST - SWEEPS {
+            ends.clear();
+        }
         ends.push(*sweep);
-        ControlFlow::Continue(())
+        let since = sweep.seconds - ends[0].seconds;
+        let enough = ends.len() > SWEEPS || ends.len() > 2 && since > SHARE * setting.args.seconds;
+        if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     if ends.len() < 2 {
         return Err("CP-ALS ended before its second sweep".into());

@@ -6,8 +6,8 @@ mod models;
 mod table;
 mod variants;
 
-use crate::args::{self, Bytes, card_memory};
-use crate::device::choose_by_name;
+use crate::args::{self, Bytes, at_most_an_hour, card_memory};
+use crate::device::{choose_by_name, start_threads};
 use crate::failure::Failure;
 use crate::measure::AnyError;
 use crate::measure::timer::Effort;
@@ -16,8 +16,11 @@ use crate::report::{Out, warn};
 use clap::ValueEnum;
 use polyad::plan::DeviceCaps;
 use polyad::{Backend, Device, Dtype, Method, Precision, Shape, io};
+use std::cell::OnceCell;
 use std::path::PathBuf;
+use std::time::Instant;
 use table::Table;
+use variants::Measured;
 
 /// Measure a figure of the paper: CSV and SVG
 ///
@@ -28,9 +31,9 @@ use table::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The figure
-    #[arg(long, value_enum)]
-    figure: Figure,
+    /// The figure; of several, variants and models share their measurements
+    #[arg(long, value_enum, value_name = "FIGURE,FIGURE", value_delimiter = ',', required = true)]
+    figure: Vec<Figure>,
     /// Dims of the tensor [default: 48x480x480, for memory 48x4800x4800]
     #[arg(long, value_name = "AxBxC", value_parser = args::dims)]
     dims: Option<std::vec::Vec<usize>>,
@@ -58,10 +61,16 @@ pub struct Args {
     /// Measured seconds of each point
     #[arg(long, value_name = "S", default_value_t = 0.2)]
     seconds: f64,
+    /// Seconds after which no more points are begun; the figures have those that were
+    #[arg(long, value_name = "S")]
+    budget: Option<f64>,
+    /// Threads of the CPU [default: one for each core]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    threads: Option<usize>,
     /// Folder for FIGURE.csv and FIGURE.svg; made if it is missing
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Name of the files in place of the figure's
+    /// Name of the files in place of the figure's; FIGURE-NAME where there are several figures
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Print nothing but warnings and errors
@@ -72,11 +81,11 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   polyad bench --figure memory -o figures
-  polyad bench --figure variants --device cpu -o figures
+  polyad bench --figure variants,models --device cpu --threads 4 -o figures
   polyad bench --figure als --dims 1024x1024x1024 --ranks 16,64,512 --device gpu -o figures";
 
 /// The figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Figure {
     Memory,
     Variants,
@@ -107,6 +116,10 @@ struct Setting<'a> {
     dims: Vec<usize>,
     ranks: Vec<usize>,
     methods: Vec<Method>,
+    start: Instant,
+    devices: OnceCell<Vec<Device>>,
+    /// By device.
+    measured: OnceCell<Vec<Vec<Measured>>>,
 }
 
 impl Setting<'_> {
@@ -130,22 +143,50 @@ impl Setting<'_> {
     }
 
     /// The devices asked for, or by default the CPU and the best hardware GPU.
-    fn devices(&self) -> Result<Vec<Device>, Failure> {
-        if self.args.device.is_empty() {
-            let mut devices = vec![Device::Cpu(polyad::Cpu::new())];
-            devices.extend(hardware_gpu());
+    fn devices(&self) -> Result<&[Device], Failure> {
+        if let Some(devices) = self.devices.get() {
             return Ok(devices);
         }
-        self.args.device.iter().map(|name| choose_by_name(name)).collect()
+        let devices = if self.args.device.is_empty() {
+            std::iter::once(Device::Cpu(polyad::Cpu::new())).chain(hardware_gpu()).collect()
+        } else {
+            self.args.device.iter().map(|name| choose_by_name(name)).collect::<Result<Vec<_>, _>>()?
+        };
+        Ok(self.devices.get_or_init(|| devices))
     }
 
     /// One device: the one asked for, or the last of the defaults.
-    fn device(&self) -> Result<Device, Failure> {
+    fn device(&self) -> Result<&Device, Failure> {
         if self.args.device.len() > 1 {
             return Err(Failure::Usage("--device: this figure is of one device".into()));
         }
-        let mut devices = self.devices()?;
-        devices.pop().ok_or_else(|| Failure::Usage("--device is empty".into()))
+        self.devices()?.last().ok_or_else(|| Failure::Usage("--device is empty".into()))
+    }
+
+    /// Every method at every rank, on every device or, where models are wanted, on one; measured once.
+    fn measured(&self, out: &mut Out) -> Result<&[Vec<Measured>], Failure> {
+        if let Some(measured) = self.measured.get() {
+            return Ok(measured);
+        }
+        let measured = self.measured_devices()?.iter().map(|device| variants::measure(self, device, out));
+        let measured = measured.collect::<Result<Vec<_>, _>>()?;
+        Ok(self.measured.get_or_init(|| measured))
+    }
+
+    fn measured_devices(&self) -> Result<&[Device], Failure> {
+        if self.args.figure.contains(&Figure::Models) {
+            return self.device().map(std::slice::from_ref);
+        }
+        self.devices()
+    }
+
+    /// Whether there is time for another point; if not, that is said.
+    fn has_time(&self, what: &str) -> bool {
+        let left = self.args.budget.is_none_or(|budget| self.start.elapsed().as_secs_f64() < budget);
+        if !left {
+            self.skip(what, &"the budget is used up");
+        }
+        left
     }
 
     /// A point that could not be measured: said, and left out.
@@ -169,46 +210,69 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
     if args.quiet {
         out.silence();
     }
-    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
-        return Err(Failure::Usage(format!("--seconds is {}: it must be above 0 and at most 3600", args.seconds)));
-    }
-    let name = args.name.as_deref().unwrap_or(args.figure.name());
+    at_most_an_hour("--seconds", args.seconds)?;
+    args.budget.map_or(Ok(()), |budget| at_most_an_hour("--budget", budget))?;
+    let name = args.name.as_deref().unwrap_or("figure");
     if name.is_empty() || name.contains(['/', '\\']) || name.starts_with('.') {
         return Err(Failure::Usage(format!("--name {name:?}: it must be a plain file name")));
     }
     io::check_output_dir(&args.output)?;
-    let memory = args.figure == Figure::Memory;
+    start_threads(args.threads)?;
+    let mut figures = args.figure.clone();
+    figures.sort_unstable();
+    figures.dedup();
+    let start = Instant::now();
+    let (devices, measured) = (OnceCell::new(), OnceCell::new());
+    let (memory, als) = (figures == [Figure::Memory], figures.contains(&Figure::Als));
     let dims = args.dims.clone().unwrap_or(if memory { vec![48, 4800, 4800] } else { vec![48, 480, 480] });
     Shape::new(&dims)?;
-    let ranks = match (args.ranks.is_empty(), args.figure) {
-        (false, _) => args.ranks.clone(),
-        (true, Figure::Memory) => (1..=20).map(|k| 100 * k).collect(),
-        (true, Figure::Als) => vec![8, 16, 32],
-        (true, _) => vec![16],
+    let ranks = match args.ranks.is_empty() {
+        false => args.ranks.clone(),
+        true if memory => (1..=20).map(|k| 100 * k).collect(),
+        true if als => vec![8, 16, 32],
+        true => vec![16],
     };
-    let methods = match (args.methods.is_empty(), args.figure) {
-        (false, _) => args.methods.clone(),
-        (true, Figure::Als) => vec![Method::Tile, Method::Gemm, Method::Fused],
-        (true, _) => Method::ALL.to_vec(),
+    let methods = match args.methods.is_empty() {
+        false => args.methods.clone(),
+        true if als => vec![Method::Tile, Method::Gemm, Method::Fused],
+        true => Method::ALL.to_vec(),
     };
-    let setting = Setting { args, dims, ranks, methods };
-    let drawn = match args.figure {
-        Figure::Memory => memory::draw(&setting),
-        Figure::Variants => variants::draw(&setting, out),
-        Figure::Als => als::draw(&setting, out),
-        Figure::Models => models::draw(&setting, out),
-    }?;
-    let csv = drawn.table.csv(&setting.command());
-    io::write_folder(&args.output, |staging| {
-        for (ending, text) in [("csv", &csv), ("svg", &drawn.svg)] {
-            let path = staging.join(format!("{name}.{ending}"));
-            std::fs::write(&path, text).map_err(|e| Failure::io(&path, &e))?;
-        }
-        Ok::<_, Failure>(())
-    })?;
-    out.line(drawn.table.shown());
-    out.line(format_args!("written  {name}.csv and {name}.svg in {}", args.output.display()));
+    let setting = Setting { args, dims, ranks, methods, start, devices, measured };
+    for &figure in &figures {
+        let drawn = match figure {
+            Figure::Memory => memory::draw(&setting),
+            Figure::Variants => variants::draw(&setting, out),
+            Figure::Als => als::draw(&setting, out),
+            Figure::Models => models::draw(&setting, out),
+        }?;
+        let name = match &args.name {
+            Some(name) if figures.len() == 1 => name.clone(),
+            Some(name) => format!("{}-{name}", figure.name()),
+            None => figure.name().to_owned(),
+        };
+        let csv = drawn.table.csv(&setting.command());
+        io::write_folder(&args.output, |staging| {
+            for (ending, text) in [("csv", &csv), ("svg", &drawn.svg)] {
+                let path = staging.join(format!("{name}.{ending}"));
+                std::fs::write(&path, text).map_err(|e| Failure::io(&path, &e))?;
+            }
+            Ok::<_, Failure>(())
+        })?;
+        out.line(drawn.table.shown());
+        out.line(format_args!("written  {name}.csv and {name}.svg in {}", args.output.display()));
+    }
     Ok(())
+}
+
+/// A device's name for figures, with the threads of a CPU.
+fn shown_name(device: &Device) -> String {
+    match device {
+        Device::Cpu(_) => {
+            let threads = device.caps().threads;
+            format!("{} ({threads} {})", device.name(), if threads == 1 { "thread" } else { "threads" })
+        }
+        _ => device.name(),
+    }
 }
 
 /// The device of the memory figure: a profile, the device asked for, or the best there is. Where that is the CPU, the

@@ -1,25 +1,19 @@
 //! Figure `models`: measured times beside those of the cost models.
 
 use super::table::{Cell, Table};
-use super::variants::measure;
-use super::{Drawn, Setting, failed};
+use super::{Drawn, Setting, failed, shown_name};
 use crate::chart::{self, Axis, Frame, Series};
 use crate::failure::Failure;
 use crate::measure::limits;
 use crate::report::{Out, number};
-use polyad::Backend;
 use polyad::plan::{CostModel, Reuse};
 
 pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
     let device = setting.device()?;
-    let machine = limits::measure(&device, setting.args.dtype, setting.effort()).map_err(failed)?;
-    out.line(format_args!(
-        "{}: {} GB/s, {} GFLOP/s",
-        device.name(),
-        number(machine.bandwidth / 1e9),
-        number(machine.peak / 1e9)
-    ));
-    let measured = measure(setting, &device, out)?;
+    let name = shown_name(device);
+    let machine = limits::measure(device, setting.args.dtype, setting.effort()).map_err(failed)?;
+    out.line(format_args!("{name}: {} GB/s, {} GFLOP/s", number(machine.bandwidth / 1e9), number(machine.peak / 1e9)));
+    let measured = setting.measured(out)?.last().map_or(&[][..], Vec::as_slice);
     let mut head = vec!["device", "method", "rank", "measured_seconds"];
     head.extend(Reuse::ALL.map(Reuse::name));
     head.extend(["bandwidth", "peak", "t_inf_share"]);
@@ -30,7 +24,7 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
     all.extend(Reuse::ALL.map(|reuse| series(reuse.name())));
     let mut categories = Vec::new();
     let mut below = Vec::new();
-    for m in &measured {
+    for m in measured {
         let modes = m.plans.len() as f64;
         let at = categories.len() as f64;
         let models: Vec<CostModel> = m.plans.iter().map(CostModel::of).collect();
@@ -46,7 +40,7 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
         if seconds < predicted[3] {
             below.push(categories[categories.len() - 1].clone());
         }
-        let mut row = vec![Cell::text(device.name()), Cell::text(m.method.name()), Cell::Count(m.rank as u64)];
+        let mut row = vec![Cell::text(name.as_str()), Cell::text(m.method.name()), Cell::Count(m.rank as u64)];
         row.push(Cell::Number(seconds));
         row.extend(predicted.map(Cell::Number));
         row.extend([machine.bandwidth, machine.peak, predicted[3] / seconds].map(Cell::Number));
@@ -67,10 +61,9 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
         ),
         caption: vec![
             format!(
-                "{}, measured at {:.0} GB/s and {:.0} GFLOP/s. T = max(flops / peak, bytes / bandwidth): T_0 reuses nothing, \
+                "{name}, measured at {:.0} GB/s and {:.0} GFLOP/s. T = max(flops / peak, bytes / bandwidth): T_0 reuses nothing, \
                  T_inf moves everything once, T_0,LM what a kernel keeps in local memory, (a) sums and weights, (b) factor \
                  rows too. The words of a model are derived; arithmetic on matrix units counts as free. {below}",
-                device.name(),
                 machine.bandwidth / 1e9,
                 machine.peak / 1e9
             ),

@@ -1,7 +1,7 @@
 //! Figure `variants`: the rate of every method on each device, mean over modes.
 
 use super::table::{Cell, Table};
-use super::{Drawn, Setting, failed};
+use super::{Drawn, Setting, failed, shown_name};
 use crate::chart::{self, Axis, Bar, Bars, Frame};
 use crate::failure::Failure;
 use crate::measure::AnyError;
@@ -10,6 +10,7 @@ use crate::report::{Out, number};
 use ndarray::Array2;
 use polyad::plan::CostModel;
 use polyad::{Backend, Device, Dtype, Method, MttkrpPlan, Real};
+use std::time::Instant;
 
 /// Seconds of each mode.
 pub struct Measured {
@@ -41,15 +42,23 @@ pub fn measure(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
 }
 
 fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<Vec<Measured>, AnyError> {
-    let dims = &setting.dims;
+    let (dims, name) = (&setting.dims, shown_name(device));
+    let clock = Instant::now();
     let x = data::random::<T>(dims, 1)?;
+    let made = clock.elapsed().as_secs_f64();
     let xd = device.upload_tensor(x.view())?;
+    let uploaded = clock.elapsed().as_secs_f64() - made;
+    out.line(format_args!("{name}: data made in {made:.1} s, uploaded in {uploaded:.1} s"));
     let mut all = Vec::new();
     for &rank in &setting.ranks {
         let factors = data::factors::<T>(dims, rank)?;
         let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
         let u = device.upload_factors(None, &views)?;
         'methods: for &method in &setting.methods {
+            if !setting.has_time(&format!("{method} at rank {rank} on {name}")) {
+                continue;
+            }
+            let clock = Instant::now();
             let (mut seconds, mut plans) = (Vec::new(), Vec::new());
             for mode in 0..dims.len() {
                 let options = setting.options(method);
@@ -66,7 +75,7 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
                         plans.push(plan);
                     }
                     Err(error) => {
-                        setting.skip(&format!("{method} at rank {rank} on {}", device.name()), &error);
+                        setting.skip(&format!("{method} at rank {rank} on {name}"), &error);
                         continue 'methods;
                     }
                 }
@@ -74,10 +83,10 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
             let measured = Measured { method: plans[0].method(), rank, seconds, plans };
             let mean = measured.total() / dims.len() as f64;
             out.line(format_args!(
-                "{} {method} R {rank}: {} s an MTTKRP, {} GFLOP/s",
-                device.name(),
+                "{name} {method} R {rank}: {} s an MTTKRP, {} GFLOP/s, measured in {:.1} s",
                 number(mean),
-                number(measured.rate() / 1e9)
+                number(measured.rate() / 1e9),
+                clock.elapsed().as_secs_f64()
             ));
             all.push(measured);
         }
@@ -86,7 +95,7 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
 }
 
 pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
-    let devices = setting.devices()?;
+    let devices = setting.measured_devices()?;
     let mut table = Table::new(&[
         "device",
         "method",
@@ -101,10 +110,10 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
         setting.methods.iter().map(|method| (method.name().to_uppercase(), Vec::new())).collect();
     let mut names = Vec::new();
     let mut ratios = Vec::new();
-    for device in &devices {
-        let measured = measure(setting, device, out)?;
+    for (device, measured) in devices.iter().zip(setting.measured(out)?) {
+        let device = shown_name(device);
         for &rank in &setting.ranks {
-            names.push(format!("{}, R = {rank}", device.name()));
+            names.push(format!("{device}, R = {rank}"));
             let find = |method: Method| measured.iter().find(|m| m.method == method && m.rank == rank);
             let slice = find(Method::Slice).map(Measured::rate);
             for (&method, (_, bars)) in setting.methods.iter().zip(&mut groups) {
@@ -116,13 +125,13 @@ pub fn draw(setting: &Setting<'_>, out: &mut Out) -> Result<Drawn, Failure> {
                 let Some(m) = found else { continue };
                 let over = slice.map_or(f64::NAN, |slice| m.rate() / slice);
                 if method == Method::Tile && slice.is_some() {
-                    ratios.push(format!("{}, R = {rank}: {over:.1} times", device.name()));
+                    ratios.push(format!("{device}, R = {rank}: {over:.1} times"));
                 }
                 let widths: Vec<String> = m.plans.iter().map(|plan| plan.tile().to_string()).collect();
                 let widths = if method == Method::Tile { widths.join(" ") } else { String::new() };
                 let published: f64 = m.plans.iter().map(|plan| CostModel::of(plan).published_flops()).sum();
                 table.rows.push(vec![
-                    Cell::text(device.name()),
+                    Cell::text(device.as_str()),
                     Cell::text(method.name()),
                     Cell::Count(rank as u64),
                     Cell::Number(m.total() / m.seconds.len() as f64),

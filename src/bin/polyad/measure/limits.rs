@@ -59,11 +59,13 @@ fn product<T: polyad::Real>(effort: Effort, one: f64) -> Result<f64, AnyError> {
 }
 
 fn fastest(effort: Effort, mut work: impl FnMut() -> Result<(), AnyError>) -> Result<f64, AnyError> {
-    let (start, mut best) = (Instant::now(), f64::INFINITY);
-    while best.is_infinite() || start.elapsed().as_secs_f64() < effort.warm_up + effort.seconds {
+    const LEAST: usize = 5;
+    let (start, mut best, mut runs) = (Instant::now(), f64::INFINITY, 0);
+    while runs < LEAST || start.elapsed().as_secs_f64() < effort.warm_up + effort.seconds {
         let clock = Instant::now();
         work()?;
         best = best.min(clock.elapsed().as_secs_f64());
+        runs += 1;
     }
     Ok(best)
 }
