@@ -159,3 +159,20 @@ fn atomics_take_no_scratch_and_no_matrix_units() {
         assert_eq!(plain, same);
     }
 }
+
+/// The kernels that take over from f16 matrix units have other tiles, whose products may be larger.
+#[test]
+fn kept_products_stay_within_the_budget() {
+    let (caps, options) = (device(2, 1 << 31), PlanOptions::default());
+    for dims in [&[600, 300, 33][..], &[33, 64, 40, 20]] {
+        for tree in [Tree::Two, Tree::MultiSweep] {
+            let plan = |budget| TreePlan::new(dims, 64, tree, Some(budget), &options, &caps).unwrap();
+            let most = plan(u64::MAX).bytes();
+            assert!(most > 0, "{dims:?} {tree}");
+            for budget in [most, most - 1, most / 2, most / 8] {
+                assert!(plan(budget).bytes() <= budget, "{budget}: {}", plan(budget));
+            }
+            assert_eq!(plan(most).bytes(), most);
+        }
+    }
+}

@@ -14,7 +14,7 @@ usage="usage: run_gpu.sh POLYAD FOLDER SECONDS"
 polyad=${1:?$usage} out=${2:?$usage} budget=${3:?$usage}
 device=${DEVICE:-gpu} dims3=${DIMS3:-48x4800x4800} dims4=${DIMS4:-48x280x280x280}
 ranks=${RANKS:-16,64} als_ranks=${ALS_RANKS:-16,64,256} memory_ranks=${MEMORY_RANKS:-}
-methods=${METHODS:-slice,tile,gemm,fused} seconds=${ROW_SECONDS:-0.05} f64=${F64-f64}
+methods=${METHODS:-fused,tile,slice,gemm} seconds=${ROW_SECONDS:-0.05} f64=${F64-f64}
 tile_ranks=${TILE_RANKS:-16,64} tile_modes=${TILE_MODES:-0,1}
 read -ra tile_dims <<<"${TILE_DIMS:-256x256x256 48x1200x1200 2000x50x50 100x100x100x100 40x40x40x40x40 8000x8000}"
 read -ra more <<<"${MORE:-}"
@@ -50,7 +50,7 @@ sweeps() { rows "$1" sweep_seconds; }
 
 bench=(bench --device "$device" --seconds "$seconds" -o .)
 measure=("${bench[@]}" --figure "variants,models" --methods "$methods" --ranks "$ranks")
-als=("${bench[@]}" --figure als --methods tile,gemm,fused --ranks "$als_ranks")
+als=("${bench[@]}" --figure als --methods fused,tile,gemm --ranks "$als_ranks")
 memory=("${bench[@]}" --figure memory ${memory_ranks:+--ranks "$memory_ranks"})
 for dtype in f32 $f64; do
   step "memory-3way-$dtype" 20 quiet "${memory[@]}" --dims "$dims3" --dtype "$dtype" --name "memory-3way-$dtype"

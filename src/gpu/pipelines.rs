@@ -84,3 +84,24 @@ fn entry(binding: u32, last: u32, params: u64) -> wgpu::BindGroupLayoutEntry {
         count: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::KernelSpec;
+    use crate::{Dtype, Gpu};
+
+    #[test]
+    fn a_kernel_that_does_not_compile_is_an_error() {
+        let Ok(gpu) = Gpu::new() else { return println!("skipped: no adapter") };
+        let compile = |invocations| {
+            let spec = KernelSpec::new("khatri_rao", Dtype::F32, None, &[("WG", invocations)]);
+            gpu.inner.pipelines.get(&gpu.inner.device, &spec, 2, 96)
+        };
+        for _ in 0..2 {
+            let message = compile(1 << 20).unwrap_err().to_string();
+            assert!(message.contains("compilation of khatri_rao f32 WG=1048576"), "{message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+        compile(64).unwrap();
+    }
+}

@@ -44,7 +44,9 @@ pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warni
         if options.tile.is_none() {
             // Two workgroups at least share a multiprocessor's memory.
             let half = |tau: usize| order.saturating_sub(1).max(1) * tau * columns <= words / 2;
-            tile = tile_width::choose(problem, columns, table.resident, |tau| half(tau) && fits(columns, tau));
+            let measured = tuning::tile_width(order, width);
+            tile =
+                tile_width::choose(problem, columns, table.resident, measured, |tau| half(tau) && fits(columns, tau));
         }
         while columns > 1 && !fits(columns, tile) {
             columns = columns.div_ceil(2);

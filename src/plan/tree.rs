@@ -409,7 +409,18 @@ impl Asked<'_> {
             return Ok(Room { bytes: vec![bytes], workgroups: f64::INFINITY });
         }
         let contraction = self.contraction(group)?;
-        Ok(Room { workgroups: contraction.workgroups, bytes: contraction.bytes })
+        let mut bytes = contraction.bytes;
+        if contraction.f16 {
+            // The kernels that take over where numbers need it have tiles of their own.
+            let without = self.without_f16();
+            let fallback = Asked { caps: &without, slabs: self.slabs.clone(), ..*self }.contraction(group)?;
+            bytes = largest([&bytes, &fallback.bytes].into_iter());
+        }
+        Ok(Room { workgroups: contraction.workgroups, bytes })
+    }
+
+    fn without_f16(&self) -> DeviceCaps {
+        DeviceCaps { f16_matrix_units: false, ..self.caps.clone() }
     }
 
     /// Roughly the seconds of a sweep's MTTKRPs with these groups. One that has no room is the MTTKRP of a mode.
@@ -437,7 +448,7 @@ impl Asked<'_> {
         };
         let products = groups.iter().map(product).collect::<Result<Vec<_>>>()?;
         let fallback = if products.iter().flatten().any(|product| product.contraction.f16) {
-            let caps = DeviceCaps { f16_matrix_units: false, ..self.caps.clone() };
+            let caps = self.without_f16();
             let without = Asked { caps: &caps, slabs: self.slabs.clone(), ..*self };
             Some(Box::new(without.plan(groups.clone(), budget, reason.clone())?))
         } else {

@@ -34,6 +34,17 @@ pub(super) fn entrywise(caps: &DeviceCaps) -> EntrywiseBlocks {
     }
 }
 
+/// TILE's tau on GPUs by order and columns, measured on the card of `resident` (benches/figures/tile-widths.csv).
+pub(super) fn tile_width(order: usize, columns: usize) -> usize {
+    match order {
+        0..=2 => 22,
+        3 if columns <= 32 => 44,
+        3 => 32,
+        4 | 5 => 20,
+        _ => 8,
+    }
+}
+
 /// Tile of the GEMM kernel (BM, BN, BK) and of each invocation (TM, TN): 256 invocations.
 pub(super) const GEMM_TILE: [(&str, u32); 5] = [("BM", 64), ("BN", 64), ("BK", 16), ("TM", 4), ("TN", 4)];
 

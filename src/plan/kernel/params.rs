@@ -364,7 +364,7 @@ impl Params {
             Self::Entry(p) => product(&p.dims) * f64::from(p.rank),
             Self::Gemm(p) => product(&[p.m, p.k, p.rank]),
             Self::Fused(p) => product(&[p.rows, p.reduction, p.partial_stride4, 4]),
-            Self::MultiTtv(p) => product(&[p.rows, p.reduction, p.stride4, 4]),
+            Self::MultiTtv(p) => product(&[p.rows, p.reduction, p.columns4, 4]),
             _ => 0.0,
         }
     }
