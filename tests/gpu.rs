@@ -10,9 +10,9 @@ mod common {
 use common::adapter::{adapter, device_with, gpu, gpu_with_binding, minimal_gpu, or_skip};
 use common::compare::known::known_values;
 use common::compare::{Numbers, Reference, share_of_bound};
-use ndarray::{Array1, Array2, ArrayD, ArrayView2, ShapeBuilder, s};
+use ndarray::{Array1, Array2, Array3, ArrayD, ArrayView2, ShapeBuilder, s};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions, Reduction};
-use polyad::{Backend, Dtype, Gpu, Real, wgpu};
+use polyad::{Backend, CpAlsOptions, Cpu, Dtype, Gpu, Real, Tree, cp_als, wgpu};
 
 /// Runs one MTTKRP and returns the result and its plan's chain.
 fn run<T: Real>(
@@ -200,7 +200,8 @@ fn the_smallest_device_agrees() {
 }
 
 /// Devices with fewer limits and features than the adapter has: WebGPU's defaults and nothing, each limit alone, and
-/// each feature missing alone. Everything that plans pick there keeps the bound.
+/// each feature missing alone; matrix units are missing in all of them (`tests/coop.rs` has those). Everything that plans
+/// pick there keeps the bound, and CP-ALS with kept products finds what the CPU finds.
 #[test]
 fn every_profile_of_a_device_agrees() {
     let Some(adapter) = or_skip(adapter()) else { return };
@@ -222,6 +223,7 @@ fn every_profile_of_a_device_agrees() {
         ("f32 atomics", wgpu::Features::SHADER_FLOAT32_ATOMIC),
         ("64-bit atomics", int64),
         ("f16", wgpu::Features::SHADER_F16),
+        ("subgroups", wgpu::Features::SUBGROUP),
         ("timestamps", wgpu::Features::TIMESTAMP_QUERY),
     ];
     let all = features.iter().fold(wgpu::Features::empty(), |all, (_, f)| all | *f) & adapter.features();
@@ -256,11 +258,25 @@ fn every_profile_of_a_device_agrees() {
             check.problem::<f64>(&[9, 4, 7], 5, &options);
         }
         check.done(&name);
+        decomposes(&gpu, &name);
     }
     let fewer = wgpu::Limits { max_storage_buffers_per_shader_stage: 3, ..Default::default() };
     let (device, queue) = device_with(&adapter, wgpu::Features::empty(), fewer).unwrap();
     let error = Gpu::from_wgpu(device, queue).unwrap_err().to_string();
     assert_eq!(error, "max_storage_buffers_per_shader_stage is 3 on this device, polyad needs 4");
+}
+
+/// Sweeps with kept products: the fits are those of the CPU, to what f32 makes of four sweeps from the same start.
+fn decomposes(gpu: &Gpu, name: &str) {
+    let x = Array3::from_shape_fn((11, 9, 7), |(i, j, k)| ((3 * i + 5 * j * k + i * j) % 13) as f32 - 4.0);
+    let options = CpAlsOptions::new(3).tree(Tree::Two).max_sweeps(4).fit_tolerance(0.0);
+    let expected = cp_als(&Cpu::new(), x.view(), &options).unwrap();
+    let found = cp_als(gpu, x.view(), &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(found.tree.contains("2.00 passes"), "{name}: {}", found.tree);
+    for (a, b) in expected.fits.iter().zip(&found.fits) {
+        assert!((a - b).abs() < 1e-4, "{name}: {:?} and {:?}", expected.fits, found.fits);
+    }
+    assert_eq!(expected.fits.len(), found.fits.len(), "{name}");
 }
 
 #[test]

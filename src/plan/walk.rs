@@ -163,8 +163,8 @@ impl Walk {
             Side::Right => 0.0,
             // Runs lie apart and are entered anew often.
             Side::Both => 0.45 + 4.0 / self.step as f64 / vectors,
-            // Neighbours along k are far apart: every one is in a page of its own.
-            Side::Left if block > Self::AHEAD_BYTES => 0.35,
+            // Neighbours along k are far apart: every one is in a page of its own, once for all vectors of ranks.
+            Side::Left if block > Self::AHEAD_BYTES => 0.35 * (3.0 / vectors).min(1.0).powi(2),
             Side::Left => 0.0,
         };
         1.0 + flush + form + layout

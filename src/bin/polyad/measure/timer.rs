@@ -33,7 +33,7 @@ impl Effort {
 
     /// Long enough for a GPU whose clocks are low; no warm-up stays none.
     #[cfg(feature = "gpu")]
-    fn from_idle(self) -> Self {
+    fn waking(self) -> Self {
         Self { warm_up: if self.warm_up > 0.0 { self.warm_up.max(AWAKE) } else { 0.0 }, ..self }
     }
 
@@ -100,7 +100,7 @@ pub fn mttkrp<T: Real>(
         // Compiles, while the GPU has nothing to do.
         let seconds = run(1)?;
         let idle = since_last_use();
-        let effort = if idle > IDLE { effort.from_idle() } else { effort };
+        let effort = if idle > IDLE { effort.waking() } else { effort };
         let once = seconds >= effort.warm_up + effort.seconds;
         let timed = if once { Ok(Timed { seconds, runs: 1 }) } else { effort.median(run) };
         used_now();
