@@ -272,7 +272,9 @@ fn decomposes(gpu: &Gpu, name: &str) {
     let options = CpAlsOptions::new(3).tree(Tree::Two).max_sweeps(4).fit_tolerance(0.0);
     let expected = cp_als(&Cpu::new(), x.view(), &options).unwrap();
     let found = cp_als(gpu, x.view(), &options).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert!(found.tree.contains("2.00 passes"), "{name}: {}", found.tree);
+    // Without f64 the host replaces the factors, and nothing is kept.
+    let passes = if gpu.caps().f64 { "2.00 passes" } else { "3 passes" };
+    assert!(found.tree.contains(passes), "{name}: {}", found.tree);
     for (a, b) in expected.fits.iter().zip(&found.fits) {
         assert!((a - b).abs() < 1e-4, "{name}: {:?} and {:?}", expected.fits, found.fits);
     }

@@ -64,7 +64,7 @@ const STEP: usize = 384;
 /// The same where neighbours along k are a row apart, each in a cache line of its own.
 const LEFT_STEP: usize = 192;
 /// Fewest entries along k for which blocks are made narrower instead.
-const LEAST_STEP: usize = 64;
+const LEAST_STEP: usize = 128;
 /// Rows of all for which making KR is not worth it, and entries of the last summed mode from which on it is not needed.
 const DIRECT: (usize, usize) = (4, 32);
 /// Ranks of a vector, for the estimates.
