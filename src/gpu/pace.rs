@@ -8,15 +8,14 @@
 //! Sums over kept products (`multi_ttv`) are not measured: they read the product once, and few are long enough for it to
 //! matter, so that they are cut as if the device were as slow as any is trusted to be.
 //!
-//! The target is that of a dispatch on its own. Where slabs are worked on side by side, a dispatch shares the device with up
-//! to seven others and may take as many times longer; such that are in parts meet in pairs at most, as parts of one slab
-//! write one buffer and so wait for each other.
+//! Where slabs are worked on side by side, their dispatches share the device, and each may take as many times longer as there
+//! are: the target is divided by that number.
 
 use super::Inner;
 use super::record::Prepared;
 use crate::Result;
-use crate::plan::{Dispatch, KernelSpec, Params};
-use std::collections::HashMap;
+use crate::plan::{Dispatch, KernelSpec, Params, Slot};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +39,12 @@ impl Pace {
     fn learn(&self, spec: &KernelSpec, rate: f64) {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.clone(), rate);
     }
+}
+
+/// How many of these dispatches may share the device: those that write to places of their own.
+pub(super) fn side_by_side(dispatches: &[Dispatch]) -> usize {
+    let slots = dispatches.iter().flat_map(|dispatch| &dispatch.slots);
+    slots.filter(|slot| matches!(slot, Slot::Partial(_))).collect::<HashSet<_>>().len().max(1)
 }
 
 /// Workgroups of a grid's first two dimensions.
@@ -70,10 +75,10 @@ fn parts(params: Params, grid: [u32; 3], most: u64, width: u32) -> Vec<(Params, 
 }
 
 impl Inner {
-    /// The parts of a dispatch, by what is known of its kernel.
-    pub(super) fn parts(&self, dispatch: &Dispatch, params: Params) -> Vec<(Params, [u32; 3])> {
+    /// The parts of a dispatch, one of so many that share the device, by what is known of its kernel.
+    pub(super) fn parts(&self, dispatch: &Dispatch, params: Params, together: usize) -> Vec<(Params, [u32; 3])> {
         let (work, grid) = (params.work(), dispatch.grid);
-        let target = self.caps.dispatch_target.as_secs_f64();
+        let target = self.caps.dispatch_target.as_secs_f64() / together as f64;
         let unmeasured = matches!(params, Params::MultiTtv(_)).then_some(SLOW);
         let most = match self.pace.rate(&dispatch.spec).or(unmeasured).filter(|_| work > SLOW * target) {
             Some(rate) => (groups(grid) as f64 * AIM * rate * target / work).max(1.0),
@@ -89,7 +94,7 @@ impl Inner {
         dispatches: &[Dispatch],
         prepare: impl Fn(Dispatch) -> Result<Prepared>,
     ) -> Result<()> {
-        let target = self.caps.dispatch_target.as_secs_f64();
+        let target = self.caps.dispatch_target.as_secs_f64() / side_by_side(dispatches) as f64;
         for dispatch in dispatches {
             let (work, all) = (dispatch.params.work(), groups(dispatch.grid));
             if work <= SLOW * target || self.pace.rate(&dispatch.spec).is_some() {
@@ -239,7 +244,7 @@ mod tests {
             let groups = (0..kept.groups().len()).flat_map(|g| (0..dims.len()).map(move |mode| (g, mode)));
             let sums = groups.flat_map(|(g, mode)| kept.result(g, mode));
             let parts = sums.filter(|d| matches!(d.params, Params::MultiTtv(_)));
-            let parts: Vec<_> = parts.map(|d| hasty.inner.parts(d, d.params).len() as u64).collect();
+            let parts: Vec<_> = parts.map(|d| hasty.inner.parts(d, d.params, 1).len() as u64).collect();
             println!("{parts:?} parts");
             assert!(parts.iter().any(|&parts| parts >= 3), "{parts:?}");
         }

@@ -3,6 +3,7 @@
 use super::Inner;
 use super::buffers::{GpuFactors, GpuMatrix, GpuTensor, Place};
 use super::ledger::Ticket;
+use super::pace::side_by_side;
 use super::pipelines::Kernel;
 use super::range::{Range, fits};
 use super::scope::{create_buffer, scoped};
@@ -170,11 +171,12 @@ impl Inner {
         buffer: impl Fn(Slot) -> Result<(wgpu::Buffer, u64)>,
     ) -> Result<Prepared> {
         let stride = parameter_stride(params.iter().map(|p| p.bytes().len()), &self.caps);
+        let together = side_by_side(dispatches);
         let parts: Vec<_> = dispatches
             .iter()
             .zip(params)
             .flat_map(|(dispatch, params)| {
-                self.parts(dispatch, params).into_iter().map(move |(params, grid)| (dispatch, params, grid))
+                self.parts(dispatch, params, together).into_iter().map(move |(params, grid)| (dispatch, params, grid))
             })
             .collect();
         let mut bytes = vec![0u8; stride * parts.len().max(1)];
