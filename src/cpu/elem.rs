@@ -4,7 +4,7 @@
 //! Where a GPU adds with atomics, each thread has its own G here, and these are added in order.
 //! Order: entries of a row in row-major order within a thread, then the threads' sums. At most K = N / I_n additions.
 
-use super::job::{Job, Split, advance, in_parts};
+use super::job::{Job, Ranks, Split, advance, by_ranks, in_parts};
 use super::simd::{Element, Isa, lanes, vectors_of};
 use crate::{Dtype, Real};
 use pulp::{Simd, WithSimd};
@@ -34,22 +34,11 @@ impl<T: Element> WithSimd for Entries<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        for columns in self.job.column_blocks() {
-            for first in columns.clone().step_by(4 * lanes::<T, S>()) {
-                let columns = first..columns.end.min(first + 4 * lanes::<T, S>());
-                match columns.len().div_ceil(lanes::<T, S>()) {
-                    1 => self.ranks::<S, 1>(s, columns),
-                    2 => self.ranks::<S, 2>(s, columns),
-                    3 => self.ranks::<S, 3>(s, columns),
-                    _ => self.ranks::<S, 4>(s, columns),
-                }
-            }
-        }
+        by_ranks(s, self.job, &mut self);
     }
 }
 
-impl<T: Element> Entries<'_, T> {
-    /// These ranks, in N vectors.
+impl<T: Element> Ranks for Entries<'_, T> {
     #[inline(always)]
     fn ranks<S: Simd, const N: usize>(&mut self, s: S, columns: Range<usize>) {
         let Self { job, entries, sum } = self;

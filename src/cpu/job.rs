@@ -1,7 +1,9 @@
 //! What the CPU kernels share: the operands as slices, the walk over indices, and sums split between threads.
 
+use super::simd::{Element, lanes};
 use crate::plan::MttkrpPlan;
 use crate::{Real, Shape};
+use pulp::Simd;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -49,6 +51,29 @@ impl<'a, T: Real> Job<'a, T> {
     #[inline(always)]
     pub fn row(&self, m: usize, i: usize, columns: &Range<usize>) -> &'a [T] {
         &self.factors[m][i * self.rank + columns.start..i * self.rank + columns.end]
+    }
+}
+
+/// What is done for some ranks at a time.
+pub(super) trait Ranks {
+    /// These ranks, in N vectors.
+    fn ranks<S: Simd, const N: usize>(&mut self, s: S, columns: Range<usize>);
+}
+
+/// All ranks, at most four vectors at a time within the blocks of F. Part of `with_simd`, so all of it has to be inlined.
+#[inline(always)]
+pub(super) fn by_ranks<T: Element, S: Simd>(s: S, job: &Job<'_, T>, work: &mut impl Ranks) {
+    let lanes = lanes::<T, S>();
+    for columns in job.column_blocks() {
+        for first in columns.clone().step_by(4 * lanes) {
+            let columns = first..columns.end.min(first + 4 * lanes);
+            match columns.len().div_ceil(lanes) {
+                1 => work.ranks::<S, 1>(s, columns),
+                2 => work.ranks::<S, 2>(s, columns),
+                3 => work.ranks::<S, 3>(s, columns),
+                _ => work.ranks::<S, 4>(s, columns),
+            }
+        }
     }
 }
 

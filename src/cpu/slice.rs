@@ -6,7 +6,7 @@
 //! Order: along the last of the other modes (one chain), then over the rest of the slice in row-major order. At most
 //! K = N / I_n additions, the same bits for any number of threads.
 
-use super::job::{Job, advance};
+use super::job::{Job, Ranks, advance, by_ranks};
 use super::simd::{Element, Isa, lanes, vectors_of, zero};
 use crate::{Dtype, MAX_ORDER, Real};
 use pulp::{Simd, WithSimd};
@@ -39,22 +39,11 @@ impl<T: Element> WithSimd for OneSlice<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        for columns in self.job.column_blocks() {
-            for first in columns.clone().step_by(4 * lanes::<T, S>()) {
-                let columns = first..columns.end.min(first + 4 * lanes::<T, S>());
-                match columns.len().div_ceil(lanes::<T, S>()) {
-                    1 => self.ranks::<S, 1>(s, columns),
-                    2 => self.ranks::<S, 2>(s, columns),
-                    3 => self.ranks::<S, 3>(s, columns),
-                    _ => self.ranks::<S, 4>(s, columns),
-                }
-            }
-        }
+        by_ranks(s, self.job, &mut self);
     }
 }
 
-impl<T: Element> OneSlice<'_, T> {
-    /// These ranks, in N vectors.
+impl<T: Element> Ranks for OneSlice<'_, T> {
     #[inline(always)]
     fn ranks<S: Simd, const N: usize>(&mut self, s: S, columns: Range<usize>) {
         let Self { job, others, i, sum } = self;
