@@ -16,7 +16,7 @@ use clap::Parser;
 pub use measure::AnyError;
 use measure::data;
 use measure::roofline::Roofline;
-use measure::timer::{AWAKE, Effort, Timed, Timer, mttkrp};
+use measure::timer::{Effort, Timed, Timer, mttkrp};
 use ndarray::{Array2, ArrayD};
 use polyad::plan::{Method, MttkrpPlan, PlanOptions};
 use polyad::{Backend, CpAlsOptions, Cpu, Device, DeviceFactors, DeviceTensor, Dtype, Gpu, Real, Tree};
@@ -268,9 +268,9 @@ impl Bench<'_> {
 
     /// Seconds of a CP-ALS sweep.
     fn sweep<T: Real>(&self, report: &Report, x: &ArrayD<T>, rank: usize, tree: &str) -> Result<f64, AnyError> {
-        let idle = self.device.caps().kind != polyad::plan::DeviceKind::Cpu && self.args.warm_up > 0.0;
-        let warm_up = if idle { self.args.warm_up.max(AWAKE) } else { self.args.warm_up };
-        als::run(report, &self.device, x, self.als_options(rank, tree)?, warm_up)
+        let on_cpu = self.device.caps().kind == polyad::plan::DeviceKind::Cpu;
+        let effort = if on_cpu { self.args.effort() } else { self.args.effort().waking() };
+        als::run(report, &self.device, x, self.als_options(rank, tree)?, effort.warm_up)
     }
 
     fn als_options(&self, rank: usize, tree: &str) -> Result<CpAlsOptions, AnyError> {

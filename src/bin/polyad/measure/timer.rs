@@ -33,7 +33,7 @@ impl Effort {
 
     /// Long enough for a GPU whose clocks are low; no warm-up stays none.
     #[cfg(feature = "gpu")]
-    fn waking(self) -> Self {
+    pub fn waking(self) -> Self {
         Self { warm_up: if self.warm_up > 0.0 { self.warm_up.max(AWAKE) } else { 0.0 }, ..self }
     }
 
