@@ -2,7 +2,7 @@
 
 use super::kernel::{AtomicAdd, Dispatch, EntryParams, KernelSpec, Params, PerMode, Slot};
 use super::memory::{Slab, column_stride};
-use super::{DeviceCaps, Method, Problem, fold_grid, tile_width, tuning};
+use super::{DeviceCaps, DeviceKind, Method, Problem, fold_grid, tile_width, tuning};
 use crate::{Dtype, Error, Result};
 use std::fmt::Display;
 
@@ -17,14 +17,15 @@ pub(super) struct Blocks {
     pub lanes: usize,
 }
 
-/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When a tile's
-/// factor rows exceed workgroup memory F shrinks first, then tau, with a warning.
+/// Resolves tau and F. A tau that was not asked for is chosen on GPUs (`tile_width`), from a table on CPUs. When the factor
+/// rows of one that was asked for exceed workgroup memory F shrinks first, then tau, with a warning.
 pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warnings: &mut Vec<String>) -> Blocks {
     let table = tuning::entrywise(caps);
     let options = problem.options;
     let order = problem.shape.order();
     let largest = problem.other_modes().map(|m| problem.shape.rows(m)).max().unwrap_or(1);
-    let asked = options.tile.unwrap_or(table.tile[order.clamp(2, 5) - 2]);
+    let on_cpu = caps.kind == DeviceKind::Cpu;
+    let asked = options.tile.unwrap_or_else(|| if on_cpu { tuning::cpu_tile(order) } else { 1 });
     let mut tile = asked.min(largest);
     let most = if caps.threads > 1 || table.workgroup == 1 { usize::MAX } else { table.workgroup };
     let width = problem.columns.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(1);
@@ -42,11 +43,7 @@ pub(super) fn blocks(problem: &Problem, method: Method, caps: &DeviceCaps, warni
             rows.saturating_mul(columns).saturating_add(columns * entry_lanes(columns, tile)) <= words
         };
         if options.tile.is_none() {
-            // Two workgroups at least share a multiprocessor's memory.
-            let half = |tau: usize| order.saturating_sub(1).max(1) * tau * columns <= words / 2;
-            let measured = tuning::tile_width(order, width);
-            tile =
-                tile_width::choose(problem, columns, table.resident, measured, |tau| half(tau) && fits(columns, tau));
+            tile = tile_width::choose(problem, columns, |tau| entry_lanes(columns, tau), |tau| fits(columns, tau));
         }
         while columns > 1 && !fits(columns, tile) {
             columns = columns.div_ceil(2);

@@ -513,7 +513,10 @@ impl fmt::Display for MttkrpPlan {
         writeln!(f, "method {}: {}", self.method, self.reason)?;
         match &self.walk {
             Some(walk) => writeln!(f, "{walk}")?,
-            None => writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?,
+            None if self.method == Method::Tile => {
+                writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?
+            }
+            None => writeln!(f, "column block {}", self.column_block)?,
         }
         if !self.dispatches.is_empty() {
             let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());

@@ -15,35 +15,45 @@ pub(crate) const DEFAULT_GROUPS: u32 = 1056;
 /// Block sizes of the entry-wise kernels (ELEM, SLICE, TILE) on one device class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntrywiseBlocks {
-    /// Default tau of the CPU by order of the tensor, from order 2 on; the last entry serves all higher orders.
-    pub tile: [usize; 4],
     /// Largest column block F.
     pub column_block: usize,
     /// Invocations of a workgroup, as near as F allows.
     pub workgroup: usize,
-    /// Workgroups that run at the same time: 2048 invocations on each of the 132 multiprocessors of the card measured on.
-    pub resident: usize,
 }
 
 /// The block sizes for a device.
 pub(super) fn entrywise(caps: &DeviceCaps) -> EntrywiseBlocks {
     match caps.kind {
-        // Few threads: large tiles, so that a tile's factor rows are reused from cache often.
-        DeviceKind::Cpu => EntrywiseBlocks { tile: [256, 32, 16, 8], column_block: 64, workgroup: 1, resident: 1 },
-        _ => EntrywiseBlocks { tile: [64, 32, 8, 4], column_block: 32, workgroup: 128, resident: 2112 },
+        DeviceKind::Cpu => EntrywiseBlocks { column_block: 64, workgroup: 1 },
+        _ => EntrywiseBlocks { column_block: 32, workgroup: 128 },
     }
 }
 
-/// TILE's tau on GPUs by order and columns, measured on the card of `resident` (benches/figures/tile-widths.csv).
-pub(super) fn tile_width(order: usize, columns: usize) -> usize {
-    match order {
-        0..=2 => 22,
-        3 if columns <= 32 => 44,
-        3 => 32,
-        4 | 5 => 20,
-        _ => 8,
-    }
+/// TILE's tau on CPUs by order. Few threads: large tiles, so that a tile's factor rows are reused from cache often.
+pub(super) fn cpu_tile(order: usize) -> usize {
+    [256, 32, 16, 8][order.clamp(2, 5) - 2]
 }
+
+/// What the parts of TILE's kernel take on a GPU, in units of the time of a subgroup of 32 for one entry.
+pub(super) struct TileCosts {
+    /// A workgroup, whatever it does.
+    pub start: f64,
+    /// A factor row, staged.
+    pub row: f64,
+    /// A run of entries, for each of its factor rows that are multiplied first.
+    pub run: f64,
+    /// An entry of a run that the end of a mode cuts.
+    pub cut: f64,
+    /// Workgroups that share the work at any time.
+    pub groups: f64,
+    /// Bytes of workgroup memory that a subgroup may have before cached data suffer; beyond, time grows by a square root.
+    pub bytes: f64,
+}
+
+/// Fitted to times of 64 shapes, ranks and modes by all widths (benches/figures/tile-widths.csv), to 7 % root mean square.
+/// Two workgroups for each of the 132 multiprocessors of the card measured on.
+pub(super) const TILE_COSTS: TileCosts =
+    TileCosts { start: 40.0, row: 3.0, run: 4.5, cut: 1.8, groups: 264.0, bytes: 1875.0 };
 
 /// Tile of the GEMM kernel (BM, BN, BK) and of each invocation (TM, TN): 256 invocations.
 pub(super) const GEMM_TILE: [(&str, u32); 5] = [("BM", 64), ("BN", 64), ("BK", 16), ("TM", 4), ("TN", 4)];
