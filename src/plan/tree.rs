@@ -149,11 +149,11 @@ impl TreePlan {
         let plain = asked.plain_cost();
         if tree == Tree::Auto && seconds > plain * WORTHWHILE {
             let (seconds, plain) = (1e3 * seconds, 1e3 * plain);
-            return Ok(none(format!("about {plain:.3} ms a sweep, with a tree {seconds:.3}")));
+            return Ok(none(format!("about {plain:.3} ms of MTTKRPs a sweep, with a tree {seconds:.3}")));
         }
         let reason = match tree {
             Tree::Auto => {
-                format!("about {:.3} ms a sweep, {:.3} with an MTTKRP for every mode", 1e3 * seconds, 1e3 * plain)
+                format!("about {:.3} ms of MTTKRPs a sweep, {:.3} with one for every mode", 1e3 * seconds, 1e3 * plain)
             }
             _ => "asked for".into(),
         };
@@ -425,7 +425,9 @@ impl Asked<'_> {
         DeviceCaps { f16_matrix_units: false, ..self.caps.clone() }
     }
 
-    /// Roughly the seconds of a sweep's MTTKRPs with these groups. One that has no room is the MTTKRP of a mode.
+    /// Roughly the seconds of a sweep's MTTKRPs with these groups. One that has no room is the MTTKRP of a mode. The host's
+    /// work on the normal equations beside them is left out: where it takes longer than they do, any choice takes as long,
+    /// and how fast it is follows from the host's threads, on which no choice may depend.
     fn cost(&self, groups: &[Range<usize>], rooms: &HashMap<Range<usize>, Result<Room>>) -> f64 {
         let rates = tuning::rates(self.caps, self.options.dtype);
         let one = |group: &Range<usize>| match rooms.get(group) {
