@@ -3,7 +3,9 @@
 //! A plan is a printable value: the method and why, tile and column block, slabs, and for a GPU every dispatch with
 //! its kernel, parameters, buffers and grid. Nothing here knows wgpu.
 
+mod auto;
 mod caps;
+mod display;
 mod entrywise;
 mod footprint;
 mod fused;
@@ -43,7 +45,6 @@ pub use update::UpdatePlan;
 pub(crate) use walk::{Cut, Side, Walk};
 
 use crate::{Dtype, Error, Result, Shape};
-use std::fmt;
 
 /// How one MTTKRP will be computed on one device.
 ///
@@ -151,7 +152,7 @@ impl MttkrpPlan {
         let columns = if on_gpu { column_blocks(&shape, rank, dtype, limit)? } else { vec![0, rank] };
         let mut problem = Problem { shape: &shape, mode, options, columns };
         let mut warnings = Vec::new();
-        let (method, mut reason, fused) = resolve(&problem, caps, &slabs, limit)?;
+        let (method, mut reason, fused) = auto::resolve(&problem, caps, &slabs, limit)?;
         let (mut fallback, mut tuning, mut scratch_bound) = (None, None, None);
         let blocks = entrywise::blocks(&problem, method, caps, &mut warnings);
         let (dispatches, scratch, chain) = match (on_gpu, method) {
@@ -462,35 +463,6 @@ impl MttkrpPlan {
     }
 }
 
-/// "auto" is resolved here and nowhere else. Whether FUSED fits is told by planning it, so that plan comes along.
-fn resolve(
-    problem: &Problem,
-    caps: &DeviceCaps,
-    slabs: &[Slab],
-    limit: u64,
-) -> Result<(Method, String, Option<fused::Fused>)> {
-    let asked = problem.options.method;
-    if asked != Method::Auto {
-        return Ok((asked, "asked for".into(), None));
-    }
-    if caps.kind == DeviceKind::Cpu {
-        return Ok((Method::Fused, "the fastest on a CPU, with scratch of a few blocks".into(), None));
-    }
-    Ok(match fused::dispatches(problem, caps, slabs, limit) {
-        Ok(fused) => {
-            let scratch = if fused.partial_bytes.iter().any(|&bytes| bytes > 0) {
-                "with scratch of a few tiles"
-            } else {
-                "without scratch"
-            };
-            (Method::Fused, format!("the fastest on a GPU, {scratch}"), Some(fused))
-        }
-        // It was asked for by the reduction, and no other method can do without the feature.
-        Err(error @ Error::MissingFeature { .. }) => return Err(error),
-        Err(error) => (Method::Tile, format!("the fused kernels do not fit: {error}"), None),
-    })
-}
-
 /// Folds a count of workgroups over x and y.
 fn fold_grid(groups: u64, caps: &DeviceCaps) -> Result<[u32; 2]> {
     let most = u64::from(caps.max_workgroups_per_dim);
@@ -504,30 +476,4 @@ fn fold_grid(groups: u64, caps: &DeviceCaps) -> Result<[u32; 2]> {
         });
     }
     Ok([groups.div_ceil(y) as u32, y as u32])
-}
-
-impl fmt::Display for MttkrpPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims = crate::error::show(&self.shape);
-        writeln!(f, "MTTKRP of mode {} of {dims} at rank {}, {}", self.mode, self.rank, self.dtype)?;
-        writeln!(f, "method {}: {}", self.method, self.reason)?;
-        match &self.walk {
-            Some(walk) => writeln!(f, "{walk}")?,
-            None if self.method == Method::Tile => {
-                writeln!(f, "tile {}, column block {}", self.tile, self.column_block)?
-            }
-            None => writeln!(f, "column block {}", self.column_block)?,
-        }
-        if !self.dispatches.is_empty() {
-            let (slabs, blocks, count) = (self.slabs.len(), self.columns.len() - 1, self.dispatches.len());
-            writeln!(f, "{slabs} slabs, {blocks} blocks of columns, {count} dispatches")?;
-            let bound = self.scratch_bound.map_or(String::new(), |bound| format!(", for this shape at most {bound}"));
-            writeln!(f, "scratch {} bytes{bound}", self.total_scratch_bytes())?;
-            writeln!(f, "first kernel {}, grid {:?}", self.dispatches[0].spec, self.dispatches[0].grid)?;
-        }
-        if let Some(s) = &self.streaming {
-            writeln!(f, "streams {} slabs of at most {} bytes, {} bytes in all", s.slabs, s.slab_bytes, s.pass_bytes)?;
-        }
-        self.warnings.iter().try_for_each(|w| writeln!(f, "warning: {w}"))
-    }
 }
