@@ -50,7 +50,7 @@ fn time(problem: &Problem, tau: usize, columns: usize, lanes: usize, costs: &Til
     let (mut work, mut longest) = (0.0, 0.0f64);
     for (count, outer, last) in tiles(problem, tau) {
         let run = last as f64 * if last == tau { 1.0 } else { costs.cut };
-        let runs = (outer / lanes as f64).ceil() * (costs.run * others.saturating_sub(1) as f64 + run);
+        let runs = outer / lanes as f64 * (costs.run * others.saturating_sub(1) as f64 + run);
         let one = costs.start + subgroups * (costs.row * staged + runs);
         work += count * one;
         longest = longest.max(one);

@@ -50,7 +50,7 @@ pub(super) struct TileCosts {
     pub bytes: f64,
 }
 
-/// Fitted to times of 64 shapes, ranks and modes by all widths (benches/figures/tile-widths.csv), to 7 % root mean square.
+/// Fitted to times of 64 shapes, ranks and modes by all widths (benches/figures/tile-widths.csv), to 6 % root mean square.
 /// Two workgroups for each of the 132 multiprocessors of the card measured on.
 pub(super) const TILE_COSTS: TileCosts =
     TileCosts { start: 40.0, row: 3.0, run: 4.5, cut: 1.8, groups: 264.0, bytes: 1875.0 };
