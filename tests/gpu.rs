@@ -174,6 +174,35 @@ fn atomics_are_within_the_bound() {
     check.done("atomics, slabs and f64");
 }
 
+/// The kernel that keeps rows of the last factor in registers: runs longer and shorter than its blocks, modes on both sides
+/// of the mode, several pieces, several slabs of both, pieces added atomically.
+#[test]
+fn rows_that_stay_in_registers_are_within_the_bound() {
+    fn check<T: Real>(gpu: &Gpu, dims: &[usize], mode: usize, rank: usize, reduction: Reduction) -> usize {
+        let options = PlanOptions::default().method(Method::Fused).dtype(T::DTYPE).reduction(reduction);
+        let plan = MttkrpPlan::new(dims, mode, rank, &options, gpu.caps()).unwrap();
+        let held = plan.dispatches().iter().filter(|d| d.spec.shader == "fused_held_rows").count();
+        assert!(held > 0, "{plan}");
+        let mut check = Check::new(gpu);
+        check.problem::<T>(dims, rank, &[options]);
+        check.done(&format!("{dims:?} mode {mode} R {rank}, {held} slabs"));
+        held
+    }
+    let Some(gpu) = gpu() else { return };
+    for reduction in [Reduction::Partials, Reduction::Atomics] {
+        check::<f32>(&gpu, &[70, 5, 131], 1, 16, reduction);
+    }
+    check::<f32>(&gpu, &[9, 8, 7, 40], 2, 13, Reduction::Partials);
+    check::<f32>(&gpu, &[3, 13, 6, 61], 0, 33, Reduction::Partials);
+    check::<f32>(&gpu, &[4, 5, 6, 7, 31], 1, 9, Reduction::Partials);
+    if gpu.caps().f64 {
+        check::<f64>(&gpu, &[30, 70, 64], 0, 16, Reduction::Partials);
+        check::<f64>(&gpu, &[8, 25, 9, 30], 1, 11, Reduction::Partials);
+    }
+    let Some(gpu) = gpu_with_binding(256 << 10) else { return };
+    assert!(check::<f32>(&gpu, &[200, 5, 131], 1, 16, Reduction::Partials) > 1);
+}
+
 #[test]
 fn known_values_of_every_method() {
     let Some(gpu) = gpu() else { return };

@@ -157,6 +157,7 @@ fn parameter_blocks_match() {
         ("fused_small_cols", "FusedParams", size_of::<FusedParams>()),
         ("fused_small_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_stream_rows", "FusedParams", size_of::<FusedParams>()),
+        ("fused_held_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop_rows", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop_cols", "FusedParams", size_of::<FusedParams>()),
         ("fused_coop8_rows", "FusedParams", size_of::<FusedParams>()),

@@ -2,8 +2,9 @@
 //! a display waits for it meanwhile.
 //!
 //! How long a kernel takes is measured once, on a part of its first dispatch: first so small a one that any device does it
-//! in time, then larger ones until the clock can be trusted. A part is a range of the grid's workgroups. They do not depend
-//! on each other, so parts change no bit of a result. A single workgroup is never divided.
+//! in time, then larger ones until the clock can be trusted and the device is full. A part is a range of the grid's
+//! workgroups. They do not depend on each other, so parts change no bit of a result. A single workgroup is never divided,
+//! and those that a device works on at the same time stay together, because they take as long as one.
 //!
 //! Sums over kept products (`multi_ttv`) are not measured: they read the product once, and few are long enough for it to
 //! matter, so that they are cut as if the device were as slow as any is trusted to be.
@@ -25,19 +26,57 @@ const SLOW: f64 = 2e9;
 /// Share of the target that parts aim at: kernels are not always as fast as when they were measured.
 const AIM: f64 = 0.5;
 
-/// Multiplications and additions per second by kernel, as measured.
+/// Seconds that a trial may take at worst: it is as long as one before where the device is not full, and longer in proportion
+/// where it is. Watchdogs wait for two seconds or more.
+const WORST: f64 = 1.0;
+
+/// What is known of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Known {
+    /// Multiplications and additions per second.
+    rate: f64,
+    /// Workgroups that take about as long as one.
+    together: u64,
+}
+
+/// What is known of kernels, as measured.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    rates: Mutex<HashMap<KernelSpec, f64>>,
+    known: Mutex<HashMap<KernelSpec, Known>>,
 }
 
 impl Pace {
-    fn rate(&self, spec: &KernelSpec) -> Option<f64> {
-        self.rates.lock().unwrap_or_else(PoisonError::into_inner).get(spec).copied()
+    fn of(&self, spec: &KernelSpec) -> Option<Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(spec).copied()
     }
 
-    fn learn(&self, spec: &KernelSpec, rate: f64) {
-        self.rates.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.clone(), rate);
+    fn learn(&self, spec: &KernelSpec, known: Known) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.clone(), known);
+    }
+}
+
+/// Tries parts of growing size of a grid of `all` workgroups that does so much work. `time` runs a part of at most so many
+/// workgroups and returns how many they were, and the seconds.
+fn measured(work: f64, all: u64, target: f64, mut time: impl FnMut(u64) -> Result<(u64, f64)>) -> Result<Known> {
+    let mut count = (all as f64 * SLOW * target / work).max(1.0);
+    // The first run of a kernel brings its code to the device.
+    time(count as u64)?;
+    let (mut first, mut before, mut together) = (f64::INFINITY, None, 1);
+    loop {
+        let (part, seconds) = time(count as u64)?;
+        first = seconds.min(first);
+        if seconds <= 1.25 * first {
+            together = part;
+        }
+        // Twice the workgroups take nearly twice as long: more of them run one after the other.
+        let full = before.is_some_and(|(less, shorter)| seconds / shorter > 0.75 * part as f64 / less as f64);
+        let trusted = full && seconds >= target / 8.0;
+        if part == all || trusted || 2.0 * seconds > WORST {
+            return Ok(Known { rate: work * part as f64 / all as f64 / seconds, together });
+        }
+        before = Some((part, seconds));
+        let most = if full { AIM * target } else { WORST };
+        count = part as f64 * (most / seconds).clamp(2.0, 16.0);
     }
 }
 
@@ -79,12 +118,12 @@ impl Inner {
     pub(super) fn parts(&self, dispatch: &Dispatch, params: Params, together: usize) -> Vec<(Params, [u32; 3])> {
         let (work, grid) = (params.work(), dispatch.grid);
         let target = self.caps.dispatch_target.as_secs_f64() / together as f64;
-        let unmeasured = matches!(params, Params::MultiTtv(_)).then_some(SLOW);
-        let most = match self.pace.rate(&dispatch.spec).or(unmeasured).filter(|_| work > SLOW * target) {
-            Some(rate) => (groups(grid) as f64 * AIM * rate * target / work).max(1.0),
-            None => f64::INFINITY,
+        let unmeasured = matches!(params, Params::MultiTtv(_)).then_some(Known { rate: SLOW, together: 1 });
+        let most = match self.pace.of(&dispatch.spec).or(unmeasured).filter(|_| work > SLOW * target) {
+            Some(Known { rate, together }) => ((groups(grid) as f64 * AIM * rate * target / work) as u64).max(together),
+            None => u64::MAX,
         };
-        parts(params, grid, most as u64, self.caps.max_workgroups_per_dim)
+        parts(params, grid, most, self.caps.max_workgroups_per_dim)
     }
 
     /// Measures the kernels of dispatches that may be long and were not measured yet. `prepare` is given one part; what it
@@ -97,22 +136,15 @@ impl Inner {
         let target = self.caps.dispatch_target.as_secs_f64() / side_by_side(dispatches) as f64;
         for dispatch in dispatches {
             let (work, all) = (dispatch.params.work(), groups(dispatch.grid));
-            if work <= SLOW * target || self.pace.rate(&dispatch.spec).is_some() {
+            if work <= SLOW * target || self.pace.of(&dispatch.spec).is_some() {
                 continue;
             }
-            let mut count = (all as f64 * SLOW * target / work).max(1.0);
-            loop {
-                let some = parts(dispatch.params, dispatch.grid, count as u64, self.caps.max_workgroups_per_dim);
-                let Some(&(params, grid)) = some.first() else { break };
+            let known = measured(work, all, target, |count| {
+                let (params, grid) = parts(dispatch.params, dispatch.grid, count, self.caps.max_workgroups_per_dim)[0];
                 let prepared = prepare(Dispatch { params, grid, ..dispatch.clone() })?;
-                let seconds = self.time(&prepared)?.as_secs_f64().max(1e-9);
-                let share = groups(grid) as f64 / all as f64;
-                self.pace.learn(&dispatch.spec, work * share / seconds);
-                if seconds >= target / 8.0 || some.len() == 1 {
-                    break;
-                }
-                count = groups(grid) as f64 * (AIM * target / seconds).clamp(2.0, 16.0);
-            }
+                Ok((groups(grid), self.time(&prepared)?.as_secs_f64().max(1e-9)))
+            })?;
+            self.pace.learn(&dispatch.spec, known);
         }
         Ok(())
     }
@@ -156,6 +188,44 @@ mod tests {
                 }
                 assert!(seen.iter().all(|&times| times == 1), "{grid:?} by {most}: {seen:?}");
             }
+        }
+    }
+
+    /// A device that works on `width` workgroups at a time, `each` seconds; its first run takes `late` seconds more. Returns
+    /// what is known of it, and the longest run.
+    fn device(width: u64, each: f64, late: f64, all: u64, target: f64) -> (Known, f64) {
+        let (mut runs, mut longest) = (0, 0.0f64);
+        let known = measured(1e12, all, target, |count| {
+            let part = count.min(all);
+            let seconds = part.div_ceil(width) as f64 * each + 1e-4 + if runs == 0 { late } else { 0.0 };
+            (runs, longest) = (runs + 1, longest.max(seconds));
+            assert!(runs < 40, "{part} of {all}");
+            Ok((part, seconds))
+        });
+        (known.unwrap(), longest)
+    }
+
+    /// The rate is that of a full device, whatever the first run took and however long a workgroup takes.
+    #[test]
+    fn a_rate_is_that_of_a_full_device() {
+        for (width, each, all) in [
+            (132, 1.3e-3, 352),
+            (132, 1.3e-3, 20000),
+            (1, 1e-3, 5000),
+            (2112, 0.15, 1024),
+            (132, 0.39, 16),
+            (264, 2e-5, 9000),
+        ] {
+            let (known, longest) = device(width, each, 0.2, all, 0.1);
+            let seconds = all.div_ceil(width) as f64 * each;
+            assert!(known.rate * seconds >= 0.5e12, "{known:?} of {width} at {each}: {}", 1e12 / seconds);
+            assert!(longest <= WORST, "{longest}");
+            // Longer than the target only where one workgroup is.
+            let most = ((all as f64 * AIM * known.rate * 0.1 / 1e12) as u64).max(known.together).min(all);
+            let part = most.div_ceil(width) as f64 * each;
+            assert!(part <= f64::max(0.1, 1.3 * each), "{most} groups take {part}");
+            // And not much shorter than it may be: the device is full or everything is one part.
+            assert!(most == all || most >= width.min(all) / 2, "{most} of {width}, {all}");
         }
     }
 

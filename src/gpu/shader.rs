@@ -32,6 +32,7 @@ shaders![
     "fused_coop_cols",
     "fused_coop_rows",
     "fused_group",
+    "fused_held_rows",
     "fused_load_cols",
     "fused_load_rows",
     "fused_next",

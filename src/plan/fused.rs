@@ -70,6 +70,8 @@ pub(super) struct Kernel {
     pub runs: bool,
     /// Column tiles lie along z, else they are folded into x.
     pub along_z: bool,
+    /// A step is a whole run, and a workgroup works on a block of `step` of it.
+    pub held: bool,
     /// Works on f16 matrix units, so that its operands have to be scaled.
     pub f16: bool,
     /// Its tile comes from a tuning file.
@@ -84,6 +86,37 @@ impl Kernel {
     fn constant(&self, name: &str) -> usize {
         self.spec.consts.iter().find(|(known, _)| *known == name).map_or(1, |&(_, value)| value as usize)
     }
+}
+
+/// The kernel that holds rows of the last factor in registers, where it is the better one and that many workgroups are
+/// enough for every block of the last other mode.
+fn held(problem: &Problem, view: View, width: usize, share: impl Fn(usize) -> usize) -> Option<Kernel> {
+    let (dtype, order) = (problem.options.sums(), problem.shape.order());
+    let runs = view.reduction / view.last;
+    let blocks = tuning::fused_held(width, view.rows, view.last, runs, dtype)?;
+    let (bm, step) = ((blocks.ml * blocks.tm) as usize, (blocks.kl * blocks.ek) as usize);
+    if view.cols
+        || view.batch > 1
+        || order < 3
+        || view.last.div_ceil(step) * view.rows.div_ceil(bm) > share(blocks.groups)
+    {
+        return None;
+    }
+    let mut consts = vec![("ORDER", order as u32), ("RUNS", 1), ("KL", blocks.kl), ("ML", blocks.ml)];
+    consts.extend([("EK", blocks.ek), ("TM", blocks.tm), ("RV", blocks.rv)]);
+    Some(Kernel {
+        spec: KernelSpec::new("fused_held_rows", dtype, None, &consts),
+        bm,
+        bn: 4 * blocks.rv as usize,
+        step,
+        runs: true,
+        along_z: true,
+        held: true,
+        f16: false,
+        tuned: false,
+        groups: blocks.groups,
+        chain: |kernel, runs| kernel.constant("EK") * runs + kernel.constant("KL"),
+    })
 }
 
 /// The kernel for a slab and a block of columns.
@@ -110,6 +143,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
             step: tile.bk as usize,
             runs,
             along_z: false,
+            held: false,
             f16: true,
             tuned: tile.tuned,
             groups: tile.groups,
@@ -133,6 +167,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
             step: tile.bk as usize,
             runs,
             along_z: false,
+            held: false,
             f16: false,
             tuned: false,
             groups: tile.groups,
@@ -161,6 +196,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
                 step: bk as usize,
                 runs,
                 along_z: true,
+                held: false,
                 f16: false,
                 tuned: false,
                 groups: small.cols_groups,
@@ -183,6 +219,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
                 step: 4 * wg as usize,
                 runs,
                 along_z: true,
+                held: false,
                 f16: false,
                 tuned: false,
                 groups: small.groups,
@@ -203,6 +240,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
             step: (ek * kl) as usize,
             runs,
             along_z: true,
+            held: false,
             f16: false,
             tuned: false,
             groups: small.groups,
@@ -220,6 +258,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
         step: tile.bk as usize,
         runs,
         along_z: false,
+        held: false,
         f16: false,
         tuned: tile.tuned,
         groups: tile.groups,

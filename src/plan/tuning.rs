@@ -102,6 +102,34 @@ pub(super) fn fused_small(width: usize, rows: usize, last: usize, dtype: Dtype) 
     Some(FusedSmall { rv, tm, kl, ml, ek: if few { 2 } else { 4 }, cols_wg: 256, steps, groups, cols_groups })
 }
 
+/// Blocks of the kernel that holds rows of the last factor in registers.
+pub(super) struct FusedHeld {
+    /// vec4s of ranks and rows of an invocation, and its rows of the last factor.
+    pub rv: u32,
+    pub tm: u32,
+    pub ek: u32,
+    /// Invocations along the last other mode and along the mode.
+    pub kl: u32,
+    pub ml: u32,
+    /// Workgroups wanted.
+    pub groups: usize,
+}
+
+/// The blocks for that many columns and rows, with the last other mode so long and so many runs of it; `None` where the
+/// kernels that form rows in workgroup memory are as good: where more entries share a row, or with fewer columns.
+pub(super) fn fused_held(width: usize, rows: usize, last: usize, runs: usize, dtype: Dtype) -> Option<FusedHeld> {
+    let few = rows <= 8 && dtype == Dtype::F32;
+    if width <= 8 || !(few || width <= 16 && dtype == Dtype::F64) || runs < 64 {
+        return None;
+    }
+    let suits = |&(kl, ek): &(u32, u32)| last.next_multiple_of((kl * ek) as usize) * 4 <= last * 5;
+    let blocks: &[(u32, u32)] = if few { &[(32, 2), (32, 1), (16, 1), (8, 1)] } else { &[(32, 1), (16, 1), (8, 1)] };
+    let &(kl, ek) = blocks.iter().find(|blocks| suits(blocks))?;
+    let tm = if few { rows.div_ceil(rows.div_ceil(5)) } else { rows.min(4) } as u32;
+    let ml = (rows as u32).div_ceil(tm).min(if few { 2 } else { 4 });
+    Some(FusedHeld { rv: 4, tm, ek, kl, ml, groups: 8 * DEFAULT_GROUPS as usize })
+}
+
 /// Blocks of `multi_ttv`: invocations of a workgroup along columns, reduction and rows, rows of each invocation, and
 /// workgroups wanted.
 pub(super) struct MultiTtv {
@@ -204,12 +232,12 @@ pub(super) fn fused_f16(
             ((16, 16, 64, 1, 1, 64), 2.1, 8),
         ],
         (0..=16, true, true) => &[((64, 16, 32, 4, 1, 32), 1.0, 1)],
-        (0..=32, false, true) => &[((64, 32, 32, 2, 2, 512), 1.0, 4), ((32, 32, 32, 2, 1, 512), 1.4, 4)],
+        (0..=32, false, true) => &[((64, 32, 32, 2, 2, 128), 1.0, 4), ((32, 32, 32, 2, 1, 128), 1.4, 4)],
         (0..=32, true, true) => &[((128, 32, 32, 4, 2, 512), 1.0, 2), ((64, 32, 32, 2, 2, 512), 1.1, 4)],
         (0..=64, false, true) => {
             &[((64, 64, 32, 4, 2, 512), 1.0, 2), ((64, 64, 32, 2, 2, 512), 1.06, 2), ((32, 64, 32, 2, 2, 512), 1.6, 2)]
         }
-        (0..=64, true, true) => &[((64, 64, 32, 4, 2, 512), 1.0, 2), ((64, 64, 32, 2, 2, 512), 1.01, 2)],
+        (0..=64, true, true) => &[((64, 64, 32, 4, 2, 256), 1.0, 2), ((64, 64, 32, 2, 2, 256), 1.01, 2)],
         (_, false, true) => &[
             ((128, 128, 32, 2, 4, 512), 1.0, 1),
             ((64, 64, 32, 2, 2, 512), 1.5, 2),
