@@ -67,14 +67,20 @@ const LEFT_STEP: usize = 192;
 const LEAST_STEP: usize = 128;
 /// Rows of all for which making KR is not worth it, and entries of the last summed mode from which on it is not needed.
 const DIRECT: (usize, usize) = (4, 32);
-/// Ranks of a vector, for the estimates.
+/// Blocks of ranks are whole multiples of it, and work is counted in vectors of so many.
 const LANES: usize = 16;
+/// Bytes of a vector and of a cache line, for the estimates.
+const LINE: usize = 64;
 /// Fewest vector operations worth a part of its own: some tens of microseconds.
 const PART_WORK: usize = 1 << 17;
 /// Most parts that share rows. Those of a sum have a KR of their own each; the others would make the same one again.
 const PARTS: usize = 96;
-/// Parts that are enough for any cut, so that one that costs less comes before one with more parts.
+/// Parts that are enough: beyond, one cut is no better than another for having more.
 const ENOUGH: usize = 32;
+/// Fewest bytes of X with which no cache is counted on.
+const CACHE: usize = 16 << 20;
+/// Bytes in one go after which the processor has begun to fetch what comes next by itself.
+const FETCHED: usize = 512;
 /// Most elements of all partial results together, beyond the first four.
 const PARTIALS: usize = 1 << 19;
 
@@ -82,13 +88,11 @@ impl Walk {
     /// Most bytes of X that are fetched ahead of a block, so that they stay in the second-level cache.
     pub const AHEAD_BYTES: usize = 448 << 10;
 
-    /// The walk with the least estimated work. The order of the shape is at least 2.
+    /// The walk and the cut with the least estimated time. The order of the shape is at least 2.
     pub fn new(shape: &Shape, mode: usize, rank: usize, dtype: Dtype) -> Self {
-        let best =
-            Self::all(shape, mode, rank, dtype).min_by(|a, b| a.work(rank, dtype).total_cmp(&b.work(rank, dtype)));
-        let mut walk = best.unwrap_or_else(|| Self::of(shape, mode, rank, dtype, Side::Right, shape.order()));
-        walk.cut(shape, rank);
-        walk
+        let all = Self::all(shape, mode, rank, dtype).flat_map(|walk| walk.cuts(shape, rank));
+        let best = all.map(|walk| (walk.time(rank, dtype), walk)).min_by(|a, b| a.0.total_cmp(&b.0));
+        best.map_or_else(|| Self::of(shape, mode, rank, dtype, Side::Right, shape.order()), |(_, walk)| walk)
     }
 
     /// Every walk there is, not yet cut into parts.
@@ -151,80 +155,102 @@ impl Walk {
         self.before * self.rows * self.after
     }
 
-    /// Cycles for each multiply-add of a vector, roughly: 1 for itself, the others are what is lost.
+    /// Entries of the tensor.
+    fn len(&self) -> f64 {
+        self.all_rows() as f64 * self.run as f64 * self.runs as f64
+    }
+
+    /// Entries along k between two additions to G.
+    fn k(&self) -> usize {
+        let runs = if self.cut == Cut::Sum { (self.runs / self.parts).max(1) } else { self.runs };
+        self.step * self.steps.min(runs)
+    }
+
+    /// Time for each multiply-add of a vector, roughly, in cycles of a thread: 1 for itself, the others are what is lost.
+    /// What they cost was measured walk by walk with AVX-512, see benches/RESULTS.md.
     fn work(&self, rank: usize, dtype: Dtype) -> f64 {
-        let vectors = rank.div_ceil(LANES) as f64;
-        let weights = if self.before > 1 || self.after > 1 { 2.0 } else { 0.0 };
-        // A row's sum is multiplied by its weights and added to G.
-        let flush = (3.0 + weights + 12.0 / vectors) / (self.step * self.steps) as f64;
-        let form = self.form(rank);
-        let block = self.step * self.all_rows() * dtype.bytes() as usize;
-        let layout = match self.side {
-            Side::Right => 0.0,
-            // Runs lie apart and are entered anew often.
-            Side::Both => 0.45 + 4.0 / self.step as f64 / vectors,
-            // Neighbours along k are far apart: every one is in a page of its own, once for all vectors of ranks.
-            Side::Left if block > Self::AHEAD_BYTES => 0.35 * (3.0 / vectors).min(1.0).powi(2),
-            Side::Left => 0.0,
-        };
-        1.0 + flush + form + layout
+        let bytes = dtype.bytes() as usize;
+        let vectors = (rank * bytes).div_ceil(LINE) as f64;
+        let weights = usize::from(self.before > 1) + usize::from(self.after > 1);
+        // A row's sum is multiplied by its weights and added to G; before that a tile's rows are looked up.
+        let flush = (12.0 + weights as f64 + 15.0 / vectors) / self.k() as f64;
+        let form = self.form(rank, dtype) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
+        let partials = 3.0 * (self.parts - 1) as f64 * self.rows as f64 / self.len();
+        // Runs lie apart and are entered anew.
+        let enter = if self.side == Side::Both { 2.5 / self.step as f64 } else { 0.0 };
+        let read = self.wait(bytes) / ((LINE / bytes) as f64 * vectors);
+        1.0 + flush + form + partials + enter + read
+    }
+
+    /// Cycles for which a cache line of X is waited for where X is in no cache: the more, the less of X is read in one go.
+    fn wait(&self, bytes: usize) -> f64 {
+        if self.len() * (bytes as f64) < CACHE as f64 {
+            return 0.0;
+        }
+        let parts = if self.cut == Cut::Sum && self.side == Side::Right { self.parts } else { 1 };
+        let entered = (FETCHED as f64 / (self.run / parts * bytes) as f64).min(1.0);
+        match self.side {
+            Side::Right => 1.0 + 4.0 * entered,
+            Side::Both => 1.0 + 11.0 * entered,
+            // Neighbours along k are in a page of their own each, and lines are asked for one by one.
+            Side::Left => 3.0,
+        }
     }
 
     /// What making the rows of KR costs beside the products: each is made once and used for all rows.
-    fn form(&self, rank: usize) -> f64 {
-        let each = if self.direct() { 0.5 } else { 2.0 + 4.0 / rank.div_ceil(LANES) as f64 };
+    fn form(&self, rank: usize, dtype: Dtype) -> f64 {
+        let vectors = (rank * dtype.bytes() as usize).div_ceil(LINE) as f64;
+        let each = if self.direct() { 0.5 } else { 5.0 + 1.0 / vectors };
         each / self.all_rows() as f64
     }
 
-    /// Cuts the work into parts.
-    fn cut(&mut self, shape: &Shape, rank: usize) {
+    /// The work, and what threads lose by waiting for the last of them: less the more parts there are.
+    fn time(&self, rank: usize, dtype: Dtype) -> f64 {
+        let extent = match self.cut {
+            Cut::Before => self.before,
+            Cut::After => self.after,
+            Cut::Sum if self.side == Side::Both => self.runs,
+            Cut::Sum => self.summed(),
+        };
+        let longest = (extent.div_ceil(self.parts) * self.parts) as f64 / extent as f64;
+        self.work(rank, dtype) * longest * (1.0 + 1.0 / (self.parts * self.pieces).min(ENOUGH) as f64)
+    }
+
+    /// The walk with its work cut into parts, in every way there is.
+    fn cuts(self, shape: &Shape, rank: usize) -> Vec<Self> {
         let work = shape.len().saturating_mul(rank.div_ceil(LANES));
         let wanted = (work / PART_WORK).max(1);
         // Parts that share rows have partial results, which take room and have to be added.
         let len = self.rows * rank;
         let partials = (PARTIALS / len).max(4).min((shape.len() / self.rows / 16).max(1)).min(PARTS);
-        let (sum, least) = match self.side {
-            Side::Both => (self.runs, self.steps.min(16)),
-            Side::Right => (self.summed(), 64),
-            Side::Left => (self.summed(), 128),
+        let most = match self.side {
+            Side::Both => self.runs / self.steps.min(16),
+            _ => self.summed() / LEAST_STEP,
         };
         let narrow = if self.side == Side::Left { 256 } else { 16 };
         let pieces = (self.rows / (narrow / self.after).max(1)).clamp(1, wanted);
-        let rows = (None, pieces);
-        let before = (Some(Cut::Before), self.before.min(partials).min(ENOUGH));
-        let sum = (Some(Cut::Sum), (sum / least).min(partials));
-        let after = (Some(Cut::After), (self.after / narrow).min(partials).min(ENOUGH));
-        let order = match self.side {
-            Side::Left => [sum, before, rows, after],
-            _ => [rows, before, after, sum],
-        };
-        let mut best = (None, 1);
-        for (cut, parts) in order {
-            if parts.min(wanted).min(ENOUGH) > best.1.min(ENOUGH) {
-                best = (cut, parts.min(wanted));
-            }
-        }
-        if let (Some(cut), parts) = best {
-            // An even number of parts, as near to one length as can be, and blocks of one length in them.
-            let even = |extent: usize| {
-                let lost = |count: &usize| (extent.div_ceil(*count) * count) as f64 / extent as f64;
-                let counts = (parts.div_ceil(2)..=parts).rev().filter(|count| count.is_multiple_of(2));
-                counts.min_by(|a, b| lost(a).total_cmp(&lost(b))).unwrap_or(parts)
-            };
-            self.cut = cut;
-            self.parts = match cut {
-                Cut::Before => even(self.before),
-                Cut::After => even(self.after),
-                Cut::Sum => parts,
-            };
-            if cut == Cut::Sum && self.side != Side::Both {
-                let len = self.summed().div_ceil(parts);
-                self.step = len.div_ceil(len.div_ceil(self.step));
-            }
-        }
         // Where there are parts already, rows may be cut finer to make their number fit the threads.
-        let finest = self.rows / (narrow.min(64) / self.after).max(1);
-        self.pieces = (wanted / self.parts).clamp(1, finest.max(1));
+        let finest = (self.rows / (16 / self.after).max(1)).max(1);
+        let cut = |cut: Cut, most: usize| {
+            // Even numbers, which suit most threads.
+            let most = most.min(partials).min(wanted);
+            let counts = (most.div_ceil(2).max(2)..=most).rev().filter(|parts| parts.is_multiple_of(2));
+            let walk = self.clone();
+            counts.map(move |parts| {
+                let mut walk = Self { cut, parts, pieces: (wanted / parts).clamp(1, finest), ..walk.clone() };
+                if cut == Cut::Sum && walk.side != Side::Both {
+                    // Blocks of one length.
+                    let len = walk.summed().div_ceil(parts);
+                    walk.step = len.div_ceil(len.div_ceil(walk.step));
+                }
+                walk
+            })
+        };
+        let before = cut(Cut::Before, self.before.min(ENOUGH));
+        let after = cut(Cut::After, (self.after / narrow).min(ENOUGH));
+        let sum = cut(Cut::Sum, most);
+        let rows = Self { pieces, ..self.clone() };
+        std::iter::once(rows).chain(sum).chain(before).chain(after).collect()
     }
 
     /// Whether every entry of the result is written once: by one block, and no other part has it.
@@ -238,8 +264,8 @@ impl Walk {
     }
 
     /// Ranges of the rows into which each part is cut for that many threads.
-    pub fn row_pieces(&self, threads: usize, rank: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-        let form = self.form(rank) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
+    pub fn row_pieces(&self, threads: usize, rank: usize, dtype: Dtype) -> impl Iterator<Item = Range<usize>> + Clone {
+        let form = self.form(rank, dtype) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
         // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew and ends with a
         // tile that is not whole.
         let time = |pieces: usize| {
@@ -332,9 +358,9 @@ mod tests {
     /// Cuts between rows take every row once, however many threads there are, and the rest does not ask for threads.
     #[test]
     fn pieces_are_all_rows() {
-        for (rank, _, walk, what) in walks(&[2, 64]) {
+        for (rank, dtype, walk, what) in walks(&[2, 64]) {
             for threads in [1, 2, 3, 24, 64, 1000] {
-                let pieces: Vec<_> = walk.row_pieces(threads, rank).collect();
+                let pieces: Vec<_> = walk.row_pieces(threads, rank, dtype).collect();
                 let ends = pieces.iter().fold(0, |at, piece| if piece.start == at { piece.end } else { usize::MAX });
                 assert_eq!(ends, walk.rows, "{what}, {threads} threads: {pieces:?}");
             }
@@ -344,9 +370,9 @@ mod tests {
     /// Where there is work for them, at most a quarter of the threads' time is lost to rounds that are not full.
     #[test]
     fn any_number_of_threads_is_kept_busy() {
-        for (rank, _, walk, what) in walks(&[64]).into_iter().filter(|(.., what)| what.starts_with("[200")) {
+        for (rank, dtype, walk, what) in walks(&[64]).into_iter().filter(|(.., what)| what.starts_with("[200")) {
             for threads in [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48] {
-                let tasks = walk.parts * walk.row_pieces(threads, rank).count();
+                let tasks = walk.parts * walk.row_pieces(threads, rank, dtype).count();
                 let busy = tasks as f64 / (tasks.div_ceil(threads) * threads) as f64;
                 assert!(busy >= 0.75, "{what}: {tasks} tasks for {threads} threads, {walk}");
             }

@@ -37,7 +37,7 @@ fn parts<T: Element>(job: &Job<'_, T>, walk: &Walk, isa: Isa, g: &mut [T]) {
     let threads = rayon::current_num_threads();
     let len = g.len();
     let mut partials = vec![T::zero(); (walk.parts - 1) * len];
-    let pieces = walk.row_pieces(threads, job.rank);
+    let pieces = walk.row_pieces(threads, job.rank, T::DTYPE);
     let mut tasks = Vec::new();
     for (part, mut sum) in std::iter::once(&mut *g).chain(partials.chunks_mut(len)).enumerate() {
         for rows in pieces.clone() {

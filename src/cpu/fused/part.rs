@@ -2,7 +2,7 @@
 
 use super::tile::{Sums, along_factor, along_k, along_rows, none};
 use crate::MAX_ORDER;
-use crate::cpu::job::Job;
+use crate::cpu::job::{Job, advance};
 use crate::cpu::simd::{Element, lanes, vectors_of, zero};
 use crate::plan::{Cut, Side, Walk};
 use bytemuck::{Pod, Zeroable};
@@ -21,8 +21,6 @@ pub(super) struct Line([u8; 64]);
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     kr: Vec<Line>,
-    /// The product of the factor rows that stay the same along a run.
-    outer: Vec<Line>,
 }
 
 /// Some rows of a part: adds to `g`, which has these rows of the result.
@@ -113,7 +111,9 @@ impl Block {
 /// Vectors in groups of at most `most`, as even as can be.
 fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let count = vectors.div_ceil(most);
-    (0..count).map(move |g| g * vectors / count..(g + 1) * vectors / count)
+    let (size, larger) = (vectors / count.max(1), vectors % count.max(1));
+    let start = move |g: usize| g * size + g.saturating_sub(count - larger);
+    (0..count).map(move |g| start(g)..start(g + 1))
 }
 
 impl<T: Element> Part<'_, T> {
@@ -180,16 +180,11 @@ impl<T: Element> Part<'_, T> {
     /// Makes a block of KR.
     fn make<S: Simd, const N: usize>(&mut self, s: S, block: &Block) {
         let vectors = block.columns.len().div_ceil(lanes::<T, S>());
-        let lines = |vectors: usize| vectors * size_of::<T::V<S>>() / size_of::<Line>() + 1;
-        let grow = |buffer: &mut Vec<Line>, vectors: usize| {
-            if buffer.len() < lines(vectors) {
-                buffer.resize(lines(vectors), Line::zeroed());
-            }
-        };
-        grow(&mut self.scratch.kr, vectors * block.len());
-        grow(&mut self.scratch.outer, vectors);
-        let (walk, job) = (self.walk, self.job);
-        s.vectorize(Make::<T, N> { job, walk, block, kr: &mut self.scratch.kr, outer: &mut self.scratch.outer });
+        let lines = vectors * block.len() * size_of::<T::V<S>>() / size_of::<Line>() + 1;
+        if self.scratch.kr.len() < lines {
+            self.scratch.kr.resize(lines, Line::zeroed());
+        }
+        s.vectorize(Make::<T, N> { job: self.job, walk: self.walk, block, kr: &mut self.scratch.kr });
     }
 
     /// Multiplies neighbouring rows of X by the block, in tiles.
@@ -282,17 +277,6 @@ struct Make<'a, T, const N: usize> {
     walk: &'a Walk,
     block: &'a Block,
     kr: &'a mut [Line],
-    outer: &'a mut [Line],
-}
-
-impl<T: Element, const N: usize> Make<'_, T, N> {
-    /// A vector of a factor's row.
-    #[inline(always)]
-    fn vector<S: Simd>(&self, s: S, m: usize, i: usize, v: usize) -> T::V<S> {
-        let first = self.block.columns.start + v * lanes::<T, S>();
-        let row = &self.job.factors[m][i * self.job.rank..][..self.block.columns.end];
-        T::load(s, &row[first..row.len().min(first + lanes::<T, S>())])
-    }
 }
 
 impl<T: Element, const N: usize> WithSimd for Make<'_, T, N> {
@@ -300,45 +284,74 @@ impl<T: Element, const N: usize> WithSimd for Make<'_, T, N> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, s: S) {
-        let (walk, job, block) = (self.walk, self.job, self.block);
-        let modes: Vec<usize> = match walk.side {
-            Side::Right => (walk.split..job.shape.order()).collect(),
-            Side::Left => (0..walk.split).collect(),
-            Side::Both => job.others(),
+        let modes: Vec<usize> = match self.walk.side {
+            Side::Right => (self.walk.split..self.job.shape.order()).collect(),
+            Side::Left => (0..self.walk.split).collect(),
+            Side::Both => self.job.others(),
         };
+        let vectors = self.block.columns.len().div_ceil(lanes::<T, S>());
+        for group in groups(vectors, N) {
+            match group.len() {
+                1 => self.group::<S, 1>(s, &modes, group.start),
+                2 => self.group::<S, 2>(s, &modes, group.start),
+                _ => self.group::<S, 3>(s, &modes, group.start),
+            }
+        }
+    }
+}
+
+impl<T: Element, const N: usize> Make<'_, T, N> {
+    /// The G vectors from `vector` on, of all entries.
+    #[inline(always)]
+    fn group<S: Simd, const G: usize>(&mut self, s: S, modes: &[usize], vector: usize) {
+        let (start, whole) = (self.block.columns.start + vector * lanes::<T, S>(), G * lanes::<T, S>());
+        if self.block.columns.end - start >= whole {
+            self.entries::<S, G, true>(s, modes, vector);
+        } else {
+            self.entries::<S, G, false>(s, modes, vector);
+        }
+    }
+
+    /// WHOLE where the ranks fill the vectors, which the compiler then knows.
+    #[inline(always)]
+    fn entries<S: Simd, const G: usize, const WHOLE: bool>(&mut self, s: S, modes: &[usize], vector: usize) {
+        let (walk, job, block) = (self.walk, self.job, self.block);
         let Some((&last, outer_modes)) = modes.split_last() else { return };
-        let (kr, outer) = (std::mem::take(&mut self.kr), std::mem::take(&mut self.outer));
-        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(kr);
-        let vectors = block.columns.len().div_ceil(lanes::<T, S>());
-        let outer: &mut [T::V<S>] = &mut bytemuck::cast_slice_mut(outer)[..vectors];
-        let run = job.shape[last];
-        for (l, k) in block.runs.clone().enumerate() {
-            let mut at = k * walk.run + block.entries.start;
-            let end = k * walk.run + block.entries.end;
-            let mut row = l * block.entries.len();
-            while at < end {
+        let start = block.columns.start + vector * lanes::<T, S>();
+        let width = if WHOLE { G * lanes::<T, S>() } else { block.columns.end - start };
+        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(self.kr);
+        let mut to = kr[vector * block.len()..][..G * block.len()].as_chunks_mut::<G>().0;
+        let (mut dims, mut index) = ([0; MAX_ORDER], [0; MAX_ORDER]);
+        for (d, &m) in dims.iter_mut().zip(outer_modes) {
+            *d = job.shape[m];
+        }
+        let (dims, index) = (&dims[..outer_modes.len()], &mut index[..outer_modes.len()]);
+        for k in block.runs.clone() {
+            let at = k * walk.run + block.entries.start;
+            let (mut first, mut left, mut rest) = (at % walk.last, block.entries.len(), at / walk.last);
+            for (i, &d) in index.iter_mut().zip(dims).rev() {
+                *i = rest % d;
+                rest /= d;
+            }
+            while left > 0 {
                 // Within a run of the last mode only its factor row changes.
-                let (first, count) = (at % run, (run - at % run).min(end - at));
-                let mut rest = at / run;
-                for (position, &m) in outer_modes.iter().rev().enumerate() {
-                    let i = rest % job.shape[m];
-                    rest /= job.shape[m];
-                    for (v, product) in outer.iter_mut().enumerate() {
-                        let factor = self.vector(s, m, i, v);
+                let count = (walk.last - first).min(left);
+                let (run, behind) = to.split_at_mut(count);
+                let mut outer = [zero::<T, S>(); G];
+                for (position, (&m, &i)) in outer_modes.iter().zip(&*index).rev().enumerate() {
+                    let row = &job.factors[m][i * job.rank + start..][..width];
+                    for (product, factor) in outer.iter_mut().zip(vectors_of::<T, S, G>(s, row)) {
                         *product = if position == 0 { factor } else { T::times(s, *product, factor) };
                     }
                 }
-                for group in groups(vectors, N) {
-                    let to = &mut kr[group.start * block.len()..][row * group.len()..][..count * group.len()];
-                    for (i, to) in (first..).zip(to.chunks_exact_mut(group.len())) {
-                        for (to, v) in to.iter_mut().zip(group.clone()) {
-                            let factor = self.vector(s, last, i, v);
-                            *to = if outer_modes.is_empty() { factor } else { T::times(s, outer[v], factor) };
-                        }
+                for (i, to) in (first..).zip(run) {
+                    let row = &job.factors[last][i * job.rank + start..][..width];
+                    for ((to, factor), &outer) in to.iter_mut().zip(vectors_of::<T, S, G>(s, row)).zip(&outer) {
+                        *to = if outer_modes.is_empty() { factor } else { T::times(s, outer, factor) };
                     }
                 }
-                at += count;
-                row += count;
+                (to, first, left) = (behind, 0, left - count);
+                advance(index, dims);
             }
         }
     }
@@ -379,7 +392,7 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
             let ahead = if bytes <= Walk::AHEAD_BYTES {
                 (block.entries.len() * (all + first) - first, M)
             } else {
-                (M.max(size_of::<Line>() / size_of::<T>()), all)
+                (2 * M, all)
             };
             sums = along_rows::<T, S, M, N>(s, sums, &job.x[block.entries.start * all + first..], all, ahead, kr);
         } else {
@@ -389,26 +402,63 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
                 sums = along_k::<T, S, M, N>(s, sums, rows, M * walk.run, kr);
             }
         }
-        let lanes = lanes::<T, S>();
-        let start = block.columns.start + vector * lanes;
-        let once = walk.once();
-        for (row, sums) in sums.iter().enumerate().skip(skip) {
-            for (v, &sum) in sums.iter().enumerate() {
-                let columns = start + v * lanes..block.columns.end.min(start + (v + 1) * lanes);
-                let g = &mut g[places[0][row]..][columns.clone()];
-                let old = if once { zero::<T, S>() } else { T::load(s, g) };
-                let new = match weights {
-                    [] => T::plus(s, old, sum),
-                    [w] => T::fma(s, sum, T::load(s, &w[places[1][row]..][columns]), old),
-                    _ => {
-                        let mut sum = sum;
-                        for (w, places) in weights.iter().zip(&places[1..]) {
-                            sum = T::times(s, sum, T::load(s, &w[places[row]..][columns.clone()]));
-                        }
-                        T::plus(s, old, sum)
+        let (start, whole) = (block.columns.start + vector * lanes::<T, S>(), N * lanes::<T, S>());
+        let width = whole.min(block.columns.end - start);
+        let add = Add { places, weights, skip, start, width, once: walk.once() };
+        if width == whole { add.sums::<S, M, N, true>(s, &sums, g) } else { add.sums::<S, M, N, false>(s, &sums, g) }
+    }
+}
+
+/// What becomes of a tile's sums: times the rows of the weight modes, added to G, `width` ranks from `start` on.
+struct Add<'a, T> {
+    places: &'a Places,
+    weights: &'a [&'a [T]],
+    skip: usize,
+    start: usize,
+    width: usize,
+    once: bool,
+}
+
+impl<T: Element> Add<'_, T> {
+    /// WHOLE where the ranks fill N vectors, which the compiler then knows.
+    #[inline(always)]
+    fn sums<S: Simd, const M: usize, const N: usize, const WHOLE: bool>(
+        &self,
+        s: S,
+        sums: &Sums<T, S, M, N>,
+        g: &mut [T],
+    ) {
+        let width = if WHOLE { N * lanes::<T, S>() } else { self.width };
+        for (row, sums) in sums.iter().enumerate().skip(self.skip) {
+            let g = &mut g[self.places[0][row] + self.start..][..width];
+            let mut new = if self.once { [zero::<T, S>(); N] } else { vectors_of::<T, S, N>(s, g) };
+            match self.weights {
+                [] => {
+                    for (new, &sum) in new.iter_mut().zip(sums) {
+                        *new = T::plus(s, *new, sum);
                     }
-                };
-                T::store(s, g, new);
+                }
+                [w] => {
+                    let w = vectors_of::<T, S, N>(s, &w[self.places[1][row] + self.start..][..width]);
+                    for ((new, &sum), w) in new.iter_mut().zip(sums).zip(w) {
+                        *new = T::fma(s, sum, w, *new);
+                    }
+                }
+                _ => {
+                    let mut sums = *sums;
+                    for (w, places) in self.weights.iter().zip(&self.places[1..]) {
+                        let w = vectors_of::<T, S, N>(s, &w[places[row] + self.start..][..width]);
+                        for (sum, w) in sums.iter_mut().zip(w) {
+                            *sum = T::times(s, *sum, w);
+                        }
+                    }
+                    for (new, sum) in new.iter_mut().zip(sums) {
+                        *new = T::plus(s, *new, sum);
+                    }
+                }
+            }
+            for (to, new) in g.chunks_mut(lanes::<T, S>()).zip(new) {
+                T::store(s, to, new);
             }
         }
     }
