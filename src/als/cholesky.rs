@@ -5,7 +5,7 @@ use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::matmul::matmul;
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
-use faer::{Accum, MatMut, Par};
+use faer::{Accum, Mat, MatMut, Par};
 use rayon::prelude::*;
 
 /// Largest system that one thread factors as a whole.
@@ -50,6 +50,28 @@ fn in_panels(mut a: MatMut<'_, f64>) -> bool {
     true
 }
 
+/// `(L L^T)^-1 x` in place of x. Of one vector, where a blocked solve is several times slower.
+pub(super) fn solve(l: &Mat<f64>, x: &mut [f64]) {
+    const LANES: usize = 8;
+    for j in 0..x.len() {
+        let column = &l.col_as_slice(j)[j..];
+        let (own, below) = x[j..].split_at_mut(1);
+        own[0] /= column[0];
+        below.iter_mut().zip(&column[1..]).for_each(|(x, l)| *x -= own[0] * l);
+    }
+    for j in (0..x.len()).rev() {
+        let column = &l.col_as_slice(j)[j..];
+        let (own, below) = x[j..].split_at_mut(1);
+        let (mut sums, whole) = ([0.0; LANES], below.chunks_exact(LANES));
+        let rest: f64 =
+            whole.remainder().iter().zip(column[1..].chunks_exact(LANES).remainder()).map(|(x, l)| x * l).sum();
+        for (x, l) in whole.zip(column[1..].chunks_exact(LANES)) {
+            (0..LANES).for_each(|lane| sums[lane] += x[lane] * l[lane]);
+        }
+        own[0] = (own[0] - rest - sums.iter().sum::<f64>()) / column[0];
+    }
+}
+
 /// The inverse of L into the lower half of a column-major matrix of zeros, its columns `stride` apart.
 #[cfg(feature = "gpu")]
 pub(super) fn invert(l: faer::MatRef<'_, f64>, out: &mut [f64], stride: usize) {
@@ -73,7 +95,7 @@ pub(super) fn invert(l: faer::MatRef<'_, f64>, out: &mut [f64], stride: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faer::{Mat, MatRef};
+    use faer::MatRef;
 
     /// Positive definite, with a condition of about its size.
     fn matrix(size: usize) -> Mat<f64> {
@@ -102,6 +124,11 @@ mod tests {
             assert_eq!(l, make(3), "{size}");
             let error = (&l * l.transpose() - &v).norm_max();
             assert!(error <= 4.0 * size as f64 * f64::EPSILON * v.norm_max(), "{size}: {error:e}");
+            let expected: Vec<f64> = (0..size).map(|i| 1.0 + (i % 7) as f64).collect();
+            let mut x: Vec<f64> = (0..size).map(|i| (0..size).map(|j| v[(i, j)] * expected[j]).sum()).collect();
+            solve(&l, &mut x);
+            let error = x.iter().zip(&expected).map(|(x, e)| (x - e).abs()).fold(0.0, f64::max);
+            assert!(error <= 1e-9, "{size}: {error:e}");
             #[cfg(feature = "gpu")]
             {
                 let stride = size + 3;

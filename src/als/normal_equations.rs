@@ -148,13 +148,14 @@ impl NormalEquations {
             let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
             // From a vector that is orthogonal to nothing in particular.
             let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
-            let mut x = Mat::from_fn(v.nrows(), 1, |r, _| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0));
+            let mut x: Vec<f64> = (0..v.nrows()).map(|r| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0)).collect();
+            let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
             let mut smallest = 0.0;
             for _ in 0..3 {
-                x /= x.norm_l2();
-                solve_lower_triangular_in_place(l.as_ref(), x.as_mut(), Par::Seq);
-                solve_upper_triangular_in_place(l.transpose(), x.as_mut(), Par::Seq);
-                smallest = x.norm_l2();
+                let scale = norm(&x);
+                x.iter_mut().for_each(|x| *x /= scale);
+                cholesky::solve(l, &mut x);
+                smallest = norm(&x);
             }
             largest * smallest
         };

@@ -6,9 +6,6 @@
 //! workgroups. They do not depend on each other, so parts change no bit of a result. A single workgroup is never divided,
 //! and those that a device works on at the same time stay together, because they take as long as one.
 //!
-//! Sums over kept products (`multi_ttv`) are not measured: they read the product once, and few are long enough for it to
-//! matter, so that they are cut as if the device were as slow as any is trusted to be.
-//!
 //! Where slabs are worked on side by side, their dispatches share the device, and each may take as many times longer as there
 //! are: the target is divided by that number.
 
@@ -23,7 +20,8 @@ use std::time::{Duration, Instant};
 /// Multiplications and additions per second that any device is trusted to do.
 const SLOW: f64 = 2e9;
 
-/// Share of the target that parts aim at: kernels are not always as fast as when they were measured.
+/// Share of the target that parts aim at, where there have to be several: kernels are not always as fast as when they were
+/// measured.
 const AIM: f64 = 0.5;
 
 /// Seconds that a trial may take at worst: it is as long as one before where the device is not full, and longer in proportion
@@ -37,6 +35,14 @@ struct Known {
     rate: f64,
     /// Workgroups that take about as long as one.
     together: u64,
+}
+
+impl Known {
+    /// Most workgroups of a part, of a grid of `all` that does so much work.
+    fn most(self, work: f64, all: u64, target: f64) -> u64 {
+        let seconds = work / self.rate;
+        if seconds <= target { all } else { ((all as f64 * AIM * target / seconds) as u64).max(self.together) }
+    }
 }
 
 /// What is known of kernels, as measured.
@@ -118,9 +124,8 @@ impl Inner {
     pub(super) fn parts(&self, dispatch: &Dispatch, params: Params, together: usize) -> Vec<(Params, [u32; 3])> {
         let (work, grid) = (params.work(), dispatch.grid);
         let target = self.caps.dispatch_target.as_secs_f64() / together as f64;
-        let unmeasured = matches!(params, Params::MultiTtv(_)).then_some(Known { rate: SLOW, together: 1 });
-        let most = match self.pace.of(&dispatch.spec).or(unmeasured).filter(|_| work > SLOW * target) {
-            Some(Known { rate, together }) => ((groups(grid) as f64 * AIM * rate * target / work) as u64).max(together),
+        let most = match self.pace.of(&dispatch.spec).filter(|_| work > SLOW * target) {
+            Some(known) => known.most(work, groups(grid), target),
             None => u64::MAX,
         };
         parts(params, grid, most, self.caps.max_workgroups_per_dim)
@@ -221,7 +226,7 @@ mod tests {
             assert!(known.rate * seconds >= 0.5e12, "{known:?} of {width} at {each}: {}", 1e12 / seconds);
             assert!(longest <= WORST, "{longest}");
             // Longer than the target only where one workgroup is.
-            let most = ((all as f64 * AIM * known.rate * 0.1 / 1e12) as u64).max(known.together).min(all);
+            let most = known.most(1e12, all, 0.1).min(all);
             let part = most.div_ceil(width) as f64 * each;
             assert!(part <= f64::max(0.1, 1.3 * each), "{most} groups take {part}");
             // And not much shorter than it may be: the device is full or everything is one part.
@@ -303,18 +308,20 @@ mod tests {
         let hasty = Gpu::on(whole.inner.device.clone(), whole.inner.queue.clone(), caps, Vec::new());
         for (dims, tree) in [(&[60, 44, 52][..], Tree::MultiSweep), (&[13, 18, 15, 33], Tree::Two)] {
             let x = array::<f32>(dims);
-            let options = CpAlsOptions::new(6).max_sweeps(3).fit_tolerance(0.0).tree(tree);
-            let (expected, found) = (cp_als(&whole, x.view(), &options), cp_als(&hasty, x.view(), &options));
-            let (expected, found) = (expected.unwrap(), found.unwrap());
-            assert_eq!(found.model.factors(), expected.model.factors(), "{tree:?} of {dims:?}");
             let plan = |mode| MttkrpPlan::new(dims, mode, 6, &PlanOptions::default(), hasty.caps()).unwrap();
             let plans: Vec<_> = (0..dims.len()).map(plan).collect();
             let kept = TreePlan::of(&plans, tree, None, &PlanOptions::default(), hasty.caps()).unwrap();
             assert!(!kept.groups().is_empty());
             let groups = (0..kept.groups().len()).flat_map(|g| (0..dims.len()).map(move |mode| (g, mode)));
             let sums = groups.flat_map(|(g, mode)| kept.result(g, mode));
-            let parts = sums.filter(|d| matches!(d.params, Params::MultiTtv(_)));
-            let parts: Vec<_> = parts.map(|d| hasty.inner.parts(d, d.params, 1).len() as u64).collect();
+            let sums: Vec<_> = sums.filter(|d| matches!(d.params, Params::MultiTtv(_))).collect();
+            // As if every workgroup took its time.
+            sums.iter().for_each(|d| hasty.inner.pace.learn(&d.spec, Known { rate: 1.0, together: 1 }));
+            let options = CpAlsOptions::new(6).max_sweeps(3).fit_tolerance(0.0).tree(tree);
+            let (expected, found) = (cp_als(&whole, x.view(), &options), cp_als(&hasty, x.view(), &options));
+            let (expected, found) = (expected.unwrap(), found.unwrap());
+            assert_eq!(found.model.factors(), expected.model.factors(), "{tree:?} of {dims:?}");
+            let parts: Vec<_> = sums.iter().map(|d| hasty.inner.parts(d, d.params, 1).len() as u64).collect();
             println!("{parts:?} parts");
             assert!(parts.iter().any(|&parts| parts >= 3), "{parts:?}");
         }

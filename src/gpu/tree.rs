@@ -7,7 +7,7 @@ use super::range::{Range, fits_chain};
 use super::record::{Prepared, whole, with_scale};
 use super::scope::create_buffer;
 use super::steps::Kernels;
-use crate::plan::{Dispatch, Kept, Slot, TreePlan};
+use crate::plan::{Dispatch, Kept, Params, Slot, TreePlan};
 use crate::{Error, Real, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -89,8 +89,8 @@ impl<'a> GpuTree<'a> {
         Ok((product.into_iter().chain([&*result]).collect(), usize::from(fresh)))
     }
 
-    /// Before a product is made for the first time: measures what may take long of that. The product's buffers are
-    /// overwritten, as they are right afterwards.
+    /// Measures what may take long of a mode's MTTKRP and was not measured yet. The product's buffers are overwritten where
+    /// the product is to be made; sums over it go to pieces that are of no use before or after.
     pub fn pace<T: Real>(
         &self,
         inner: &Inner,
@@ -99,13 +99,17 @@ impl<'a> GpuTree<'a> {
         g: &GpuMatrix<T>,
         (mode, by): (usize, Kernels),
     ) -> Result<()> {
-        let Some((group, false)) = self.kept.group(self.plan, mode) else { return Ok(()) };
-        if self.products.contains_key(&(group, by)) {
-            return Ok(());
-        }
+        let Some((group, made)) = self.kept.group(self.plan, mode) else { return Ok(()) };
         let plan = self.plan.fallback().filter(|_| by == Kernels::Fallback).unwrap_or(self.plan);
         let one = |dispatch| prepare(inner, plan, &self.buffers, x, u, g, &[dispatch]);
-        inner.measure_pace(plan.product(group), one)
+        if !made && !self.products.contains_key(&(group, by)) {
+            inner.measure_pace(plan.product(group), one)?;
+        }
+        if !self.results.contains_key(&(group, mode, by)) {
+            let sums = plan.result(group, mode).iter().filter(|d| matches!(d.params, Params::MultiTtv(_)));
+            inner.measure_pace(&sums.cloned().collect::<Vec<_>>(), one)?;
+        }
+        Ok(())
     }
 
     /// The group whose product is at hand.

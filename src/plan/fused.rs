@@ -102,12 +102,13 @@ fn held(problem: &Problem, view: View, width: usize, share: impl Fn(usize) -> us
     {
         return None;
     }
-    let mut consts = vec![("ORDER", order as u32), ("RUNS", 1), ("KL", blocks.kl), ("ML", blocks.ml)];
+    let mut consts =
+        vec![("ORDER", order as u32), ("RUNS", 1), ("KL", blocks.kl), ("ML", blocks.ml), ("CL", blocks.cl)];
     consts.extend([("EK", blocks.ek), ("TM", blocks.tm), ("RV", blocks.rv)]);
     Some(Kernel {
         spec: KernelSpec::new("fused_held_rows", dtype, None, &consts),
         bm,
-        bn: 4 * blocks.rv as usize,
+        bn: 4 * (blocks.rv * blocks.cl) as usize,
         step,
         runs: true,
         along_z: true,

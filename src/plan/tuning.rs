@@ -118,9 +118,10 @@ pub(super) struct FusedHeld {
     pub rv: u32,
     pub tm: u32,
     pub ek: u32,
-    /// Invocations along the last other mode and along the mode.
+    /// Invocations along the last other mode, along the mode, and along the columns.
     pub kl: u32,
     pub ml: u32,
+    pub cl: u32,
     /// Workgroups wanted.
     pub groups: usize,
 }
@@ -133,11 +134,14 @@ pub(super) fn fused_held(width: usize, rows: usize, last: usize, runs: usize, dt
         return None;
     }
     let suits = |&(kl, ek): &(u32, u32)| last.next_multiple_of((kl * ek) as usize) * 4 <= last * 5;
-    let blocks: &[(u32, u32)] = if few { &[(32, 2), (32, 1), (16, 1), (8, 1)] } else { &[(32, 1), (16, 1), (8, 1)] };
+    let blocks: &[_] =
+        if few { &[(32, 4), (32, 2), (32, 1), (16, 1), (8, 1)] } else { &[(16, 4), (16, 2), (16, 1), (8, 1)] };
     let &(kl, ek) = blocks.iter().find(|blocks| suits(blocks))?;
     let tm = if few { rows.div_ceil(rows.div_ceil(5)) } else { rows.min(4) } as u32;
-    let ml = (rows as u32).div_ceil(tm).min(if few { 2 } else { 4 });
-    Some(FusedHeld { rv: 4, tm, ek, kl, ml, groups: 8 * DEFAULT_GROUPS as usize })
+    let ml = (rows as u32).div_ceil(tm).min(4);
+    // Two invocations share the columns where one would need too many registers.
+    let (rv, cl, times) = if few { (4, 1, 1) } else { (2, 2, 8) };
+    Some(FusedHeld { rv, tm, ek, kl, ml, cl, groups: times * DEFAULT_GROUPS as usize })
 }
 
 /// Blocks of `multi_ttv`: invocations of a workgroup along columns, reduction and rows, rows of each invocation, and
@@ -241,20 +245,25 @@ pub(super) fn fused_f16(
             ((32, 16, 32, 2, 1, 32), 1.15, 8),
             ((16, 16, 64, 1, 1, 64), 2.1, 8),
         ],
-        (0..=16, true, true) => &[((64, 16, 32, 4, 1, 32), 1.0, 1)],
+        (0..=16, true, true) => &[((64, 16, 32, 4, 1, 128), 1.0, 1)],
         (0..=32, false, true) => &[((64, 32, 32, 2, 2, 128), 1.0, 4), ((32, 32, 32, 2, 1, 128), 1.4, 4)],
         (0..=32, true, true) => &[((128, 32, 32, 4, 2, 512), 1.0, 2), ((64, 32, 32, 2, 2, 512), 1.1, 4)],
         (0..=64, false, true) => {
-            &[((64, 64, 32, 4, 2, 512), 1.0, 2), ((64, 64, 32, 2, 2, 512), 1.06, 2), ((32, 64, 32, 2, 2, 512), 1.6, 2)]
+            &[((64, 64, 32, 4, 2, 512), 1.0, 1), ((64, 64, 32, 2, 2, 512), 1.06, 2), ((32, 64, 32, 2, 2, 512), 1.6, 2)]
         }
         (0..=64, true, true) => &[((64, 64, 32, 4, 2, 256), 1.0, 2), ((64, 64, 32, 2, 2, 256), 1.01, 2)],
         (_, false, true) => &[
-            ((128, 128, 32, 2, 4, 512), 1.0, 1),
+            ((128, 128, 32, 4, 2, 512), 1.0, 1),
+            ((160, 128, 32, 2, 4, 512), 1.02, 1),
             ((64, 64, 32, 2, 2, 512), 1.5, 2),
-            ((32, 128, 32, 2, 4, 512), 2.0, 1),
+            ((32, 128, 32, 2, 4, 512), 1.5, 1),
             ((16, 128, 32, 1, 4, 512), 3.4, 1),
         ],
-        (_, true, true) => &[((128, 128, 32, 2, 4, 512), 1.0, 1), ((64, 64, 32, 2, 2, 512), 1.5, 2)],
+        (_, true, true) => &[
+            ((128, 128, 32, 2, 4, 512), 1.0, 1),
+            ((64, 64, 32, 2, 2, 512), 1.5, 2),
+            ((32, 128, 32, 2, 4, 512), 1.5, 1),
+        ],
         // One product needs half of the workgroup memory, so that BK may be twice as long.
         (0..=16, _, false) => &[((64, 16, 64, 4, 1, 512), 1.0, 1), ((64, 16, 32, 4, 1, 512), 1.1, 1)],
         (0..=32, _, false) => &[((64, 32, 64, 2, 2, 512), 1.0, 1), ((64, 32, 32, 2, 2, 512), 1.1, 1)],

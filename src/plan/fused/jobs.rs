@@ -26,9 +26,9 @@ fn bound(kernel: &Kernel, stride: usize, sum_of_dims: usize) -> u64 {
     columns * sum_of_dims as u64 + (kernel.groups * kernel.bm * kernel.bn) as u64
 }
 
-/// Steps of a piece that are worth a workgroup of its own, unless the device would be nearly empty: 2000 x 50 x 50 at R = 16
-/// took 0.9 times as long with a quarter of the workgroups wanted, which have six steps each in place of two.
-const SHORT: usize = 4;
+/// Where pieces would have fewer steps than this, a quarter of the workgroups wanted is enough: 2000 x 50 x 50 at R = 16 took
+/// 0.85 to 0.9 times as long with them.
+const SHORT: usize = 2;
 
 /// Cuts a slab so that its partial results stay within `limit` bytes. Several pieces are made only as long as there are
 /// fewer workgroups than wanted, which is the second part of the bound; one piece is a result of the mode's rows, the first
@@ -43,7 +43,7 @@ fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: Option<u6
     let steps = view.reduction / run * run_steps;
     let tile_bytes = |pieces: usize| (pieces * blocks * m_tiles * kernel.bm * kernel.bn) as u64 * element;
     let wanted = (kernel.groups / (m_tiles * all_n * blocks)).clamp(1, steps);
-    let wanted = wanted.min((steps / SHORT).max(wanted.div_ceil(4)));
+    let wanted = if steps < SHORT * wanted { wanted.div_ceil(4) } else { wanted };
     let Some(limit) = limit else {
         let piece = steps.div_ceil(wanted);
         let pieces = steps.div_ceil(piece) * blocks;
