@@ -148,29 +148,31 @@ proptest! {
     }
 }
 
-/// 200 x 100 x 50 at rank 16 on a CPU: one block of Khatri-Rao rows serves all rows.
+/// Rank 16 on a CPU: blocks of Khatri-Rao rows serve all rows, or those of the last factor do and the first multiplies behind.
 #[test]
 fn fused_on_a_cpu_by_hand() {
-    let model = |mode| {
-        let plan = MttkrpPlan::new(&[200, 100, 50], mode, 16, &PlanOptions::default(), &DeviceCaps::cpu(2)).unwrap();
+    let model = |dims: [usize; 3], mode| {
+        let plan = MttkrpPlan::new(&dims, mode, 16, &PlanOptions::default(), &DeviceCaps::cpu(2)).unwrap();
         let model = CostModel::of(&plan);
         (Reuse::ALL.map(|reuse| model.words(reuse)), model.flops())
     };
     let (n, r) = (1e6, 16.0);
-    // Sums over the last two modes in 14 blocks, one part.
-    let (words, flops) = model(0);
-    let ends = r + 200.0 * r;
+    // Sums over the last two modes in 14 blocks, and over the outer two in 29, one part each.
+    for (mode, rows, length, blocks) in [(0, 200.0, 5000.0, 14.0), (1, 100.0, 10000.0, 29.0)] {
+        let (words, flops) = model([200, 100, 50], mode);
+        let ends = r + rows * r;
+        assert_eq!(words[0], 3.0 * n * r + ends);
+        assert_eq!(words[1], n + length * 2.0 * r + blocks * rows * 2.0 * r + ends);
+        assert_eq!(words[2], n + length * (1.0 + 1.0 / 50.0) * r + blocks * 2.0 * rows * r + ends);
+        assert_eq!(flops, 2.0 * n * r + length * r + blocks * rows * r);
+    }
+    // Sums over the last mode in one block; twenty parts of the first mode, which multiplies behind them.
+    let (n, (words, flops)) = (4e6, model([400, 50, 200], 1));
+    let ends = r + 39.0 * 50.0 * r;
     assert_eq!(words[0], 3.0 * n * r + ends);
-    assert_eq!(words[1], n + 5000.0 * 2.0 * r + 14.0 * 200.0 * 2.0 * r + ends);
-    assert_eq!(words[2], n + 5000.0 * (1.0 + 1.0 / 50.0) * r + 14.0 * 2.0 * 200.0 * r + ends);
-    assert_eq!(flops, 2.0 * n * r + 5000.0 * r + 14.0 * 200.0 * r);
-    // Sums over the last mode in one block; four parts of the first mode, which multiplies behind them.
-    let (words, flops) = model(1);
-    let ends = r + 7.0 * 100.0 * r;
-    assert_eq!(words[0], 3.0 * n * r + ends);
-    assert_eq!(words[1], n + 4.0 * 50.0 * r + 200.0 * 100.0 * 3.0 * r + ends);
-    assert_eq!(words[2], n + 4.0 * 50.0 * r + (200.0 + 200.0) * r + ends);
-    assert_eq!(flops, 2.0 * n * r + 200.0 * 100.0 * 2.0 * r + 3.0 * 100.0 * r);
+    assert_eq!(words[1], n + 20.0 * 200.0 * r + 400.0 * 50.0 * 3.0 * r + ends);
+    assert_eq!(words[2], n + 20.0 * 200.0 * r + (2.0 * 50.0 + 400.0) * r + ends);
+    assert_eq!(flops, 2.0 * n * r + 400.0 * 50.0 * 2.0 * r + 19.0 * 50.0 * r);
 }
 
 #[test]
