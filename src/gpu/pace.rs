@@ -24,17 +24,19 @@ const SLOW: f64 = 2e9;
 /// measured.
 const AIM: f64 = 0.5;
 
-/// Seconds that a trial may take at worst: it is as long as one before where the device is not full, and longer in proportion
-/// where it is. Watchdogs wait for two seconds or more.
-const WORST: f64 = 1.0;
+/// Seconds that a trial may take at worst, and as a multiple of the target: as long as one before where the device is not
+/// full, and longer in proportion where it is. Watchdogs wait for two seconds or more.
+const WORST: (f64, f64) = (1.0, 10.0);
 
 /// What is known of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     /// Multiplications and additions per second.
     rate: f64,
-    /// Workgroups that take about as long as one.
+    /// Workgroups that take about as long as a few of them.
     together: u64,
+    /// Work that was too little to fill the device or to be timed: with much more, the kernel is measured again.
+    too_little: Option<f64>,
 }
 
 impl Known {
@@ -42,6 +44,11 @@ impl Known {
     fn most(self, work: f64, all: u64, target: f64) -> u64 {
         let seconds = work / self.rate;
         if seconds <= target { all } else { ((all as f64 * AIM * target / seconds) as u64).max(self.together) }
+    }
+
+    /// Whether that much work is known well enough.
+    fn will_do(self, work: f64) -> bool {
+        self.too_little.is_none_or(|little| work <= 4.0 * little)
     }
 }
 
@@ -59,30 +66,43 @@ impl Pace {
     fn learn(&self, spec: &KernelSpec, known: Known) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.clone(), known);
     }
+
+    fn forget(&self, spec: &KernelSpec) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(spec);
+    }
 }
 
 /// Tries parts of growing size of a grid of `all` workgroups that does so much work. `time` runs a part of at most so many
 /// workgroups and returns how many they were, and the seconds.
 fn measured(work: f64, all: u64, target: f64, mut time: impl FnMut(u64) -> Result<(u64, f64)>) -> Result<Known> {
+    let worst = WORST.0.min(WORST.1 * target);
     let mut count = (all as f64 * SLOW * target / work).max(1.0);
     // The first run of a kernel brings its code to the device.
     time(count as u64)?;
-    let (mut first, mut before, mut together) = (f64::INFINITY, None, 1);
+    let (mut before, mut together): (Option<(u64, f64)>, u64) = (None, 1);
     loop {
         let (part, seconds) = time(count as u64)?;
-        first = seconds.min(first);
-        if seconds <= 1.25 * first {
+        // How much longer it takes than the part before, by how many more workgroups it has: about 1 where more of them run
+        // one after the other, less where they fill what was idle. Parts of nearly one size tell nothing.
+        let longer = before
+            .filter(|&(less, _)| part >= 2 * less)
+            .map(|(less, shorter)| (seconds / shorter, seconds / shorter * less as f64 / part as f64));
+        if longer.is_some_and(|(times, _)| times <= 1.25) {
             together = part;
         }
-        // Twice the workgroups take nearly twice as long: more of them run one after the other.
-        let full = before.is_some_and(|(less, shorter)| seconds / shorter > 0.75 * part as f64 / less as f64);
-        let trusted = full && seconds >= target / 8.0;
-        if part == all || trusted || 2.0 * seconds > WORST {
-            return Ok(Known { rate: work * part as f64 / all as f64 / seconds, together });
+        let full = longer.is_some_and(|(_, share)| share > 0.75);
+        let (trusted, long) = (full && seconds >= target / 8.0, 2.0 * seconds > worst);
+        if part == all || trusted || long {
+            let too_little = (!trusted && !long).then_some(work);
+            return Ok(Known { rate: work * part as f64 / all as f64 / seconds, together, too_little });
         }
+        let factor = match longer {
+            Some(_) if full => AIM * target / seconds,
+            Some(_) => worst / seconds,
+            None => 2.0,
+        };
         before = Some((part, seconds));
-        let most = if full { AIM * target } else { WORST };
-        count = part as f64 * (most / seconds).clamp(2.0, 16.0);
+        count = part as f64 * factor.clamp(2.0, 16.0);
     }
 }
 
@@ -141,9 +161,11 @@ impl Inner {
         let target = self.caps.dispatch_target.as_secs_f64() / side_by_side(dispatches) as f64;
         for dispatch in dispatches {
             let (work, all) = (dispatch.params.work(), groups(dispatch.grid));
-            if work <= SLOW * target || self.pace.of(&dispatch.spec).is_some() {
+            if work <= SLOW * target || self.pace.of(&dispatch.spec).is_some_and(|known| known.will_do(work)) {
                 continue;
             }
+            // Trials are not cut by what was known.
+            self.pace.forget(&dispatch.spec);
             let known = measured(work, all, target, |count| {
                 let (params, grid) = parts(dispatch.params, dispatch.grid, count, self.caps.max_workgroups_per_dim)[0];
                 let prepared = prepare(Dispatch { params, grid, ..dispatch.clone() })?;
@@ -210,7 +232,8 @@ mod tests {
         (known.unwrap(), longest)
     }
 
-    /// The rate is that of a full device, whatever the first run took and however long a workgroup takes.
+    /// The rate is that of a full device, whatever the first run took and however long a workgroup takes, and holds for other
+    /// sizes of the same kernel.
     #[test]
     fn a_rate_is_that_of_a_full_device() {
         for (width, each, all) in [
@@ -224,14 +247,25 @@ mod tests {
             let (known, longest) = device(width, each, 0.2, all, 0.1);
             let seconds = all.div_ceil(width) as f64 * each;
             assert!(known.rate * seconds >= 0.5e12, "{known:?} of {width} at {each}: {}", 1e12 / seconds);
-            assert!(longest <= WORST, "{longest}");
+            assert!(longest <= WORST.0, "{longest}");
             // Longer than the target only where one workgroup is.
             let most = known.most(1e12, all, 0.1).min(all);
             let part = most.div_ceil(width) as f64 * each;
             assert!(part <= f64::max(0.1, 1.3 * each), "{most} groups take {part}");
             // And not much shorter than it may be: the device is full or everything is one part.
             assert!(most == all || most >= width.min(all) / 2, "{most} of {width}, {all}");
+            // Ten times as many workgroups, each ten times as long.
+            if known.will_do(1e14) {
+                let (all, each) = (10 * all, 10.0 * each);
+                let part = known.most(1e14, all, 0.1).div_ceil(width) as f64 * each;
+                assert!(part <= f64::max(0.1, 2.0 * each), "{known:?}: {part} of {width} at {each}");
+            }
         }
+        // The first trial has many more workgroups than fit: nothing is learned of how many do.
+        let (known, _) = device(4, 2e-5, 0.0, 1 << 20, 10.0);
+        assert_eq!(known.together, 1, "{known:?}");
+        // All at once, and too short to tell.
+        assert!(!device(132, 1e-4, 0.0, 64, 10.0).0.will_do(1e14));
     }
 
     fn array<T: Real>(dims: &[usize]) -> ArrayD<T> {
@@ -315,9 +349,12 @@ mod tests {
             let groups = (0..kept.groups().len()).flat_map(|g| (0..dims.len()).map(move |mode| (g, mode)));
             let sums = groups.flat_map(|(g, mode)| kept.result(g, mode));
             let sums: Vec<_> = sums.filter(|d| matches!(d.params, Params::MultiTtv(_))).collect();
-            // As if every workgroup took its time.
-            sums.iter().for_each(|d| hasty.inner.pace.learn(&d.spec, Known { rate: 1.0, together: 1 }));
+            // Measured on the way, which leaves a kept product as it is; and as if every workgroup took its time.
             let options = CpAlsOptions::new(6).max_sweeps(3).fit_tolerance(0.0).tree(tree);
+            let (expected, found) = (cp_als(&whole, x.view(), &options), cp_als(&hasty, x.view(), &options));
+            assert_eq!(found.unwrap().model.factors(), expected.unwrap().model.factors(), "{tree:?} of {dims:?}");
+            sums.iter()
+                .for_each(|d| hasty.inner.pace.learn(&d.spec, Known { rate: 1.0, together: 1, too_little: None }));
             let (expected, found) = (cp_als(&whole, x.view(), &options), cp_als(&hasty, x.view(), &options));
             let (expected, found) = (expected.unwrap(), found.unwrap());
             assert_eq!(found.model.factors(), expected.model.factors(), "{tree:?} of {dims:?}");

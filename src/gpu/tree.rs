@@ -102,7 +102,7 @@ impl<'a> GpuTree<'a> {
         let Some((group, made)) = self.kept.group(self.plan, mode) else { return Ok(()) };
         let plan = self.plan.fallback().filter(|_| by == Kernels::Fallback).unwrap_or(self.plan);
         let one = |dispatch| prepare(inner, plan, &self.buffers, x, u, g, &[dispatch]);
-        if !made && !self.products.contains_key(&(group, by)) {
+        if (!made || self.by != by) && !self.products.contains_key(&(group, by)) {
             inner.measure_pace(plan.product(group), one)?;
         }
         if !self.results.contains_key(&(group, mode, by)) {

@@ -127,7 +127,8 @@ pub(super) struct FusedHeld {
 }
 
 /// The blocks for that many columns and rows, with the last other mode so long and so many runs of it; `None` where the
-/// kernels that form rows in workgroup memory are as good: where more entries share a row, or with fewer columns.
+/// kernels that form rows in workgroup memory are as good: where more entries share a row, with up to 8 columns, with
+/// fewer than 64 runs, or where runs do not fill blocks of 8.
 pub(super) fn fused_held(width: usize, rows: usize, last: usize, runs: usize, dtype: Dtype) -> Option<FusedHeld> {
     let few = rows <= 8 && dtype == Dtype::F32;
     if width <= 8 || !(few || width <= 16 && dtype == Dtype::F64) || runs < 64 {
@@ -284,7 +285,12 @@ pub(super) fn fused_f16(
     let fits = |&&((bm, bn, bk, sm, sn, _), ..): &&Choice| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
-        halves * 2 <= caps.max_workgroup_memory && sm * sn * caps.subgroup_size <= caps.max_workgroup_invocations
+        let group = sm * sn * caps.subgroup_size;
+        // Every invocation loads as many vec4s, always of the same columns, and in the last mode rows.
+        let shared = |vectors: u32| vectors.is_multiple_of(group);
+        let same = |edge: u32| group.is_multiple_of(edge / 4);
+        let loads = shared(bm * bk / 4) && shared(bk * bn / 4) && same(bn) && (!cols || same(bm));
+        halves * 2 <= caps.max_workgroup_memory && group <= caps.max_workgroup_invocations && loads
     };
     // A measured tile comes first; it is as good as the table's best, or it would not be there.
     let kernel = if split { TileKernel::CoopFloat32 } else { TileKernel::CoopFast };
@@ -403,4 +409,39 @@ pub(super) fn update(rows: usize, rank: usize) -> Update {
     };
     let columns = if rank <= 4 { 4 } else { 16 };
     Update { tile, columns, groups: 264, column_rows: 64, gram_rows: 32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tiles for all rows and subgroups are whole shares: an invocation loads as many vec4s as every other.
+    #[test]
+    fn built_in_tiles_are_whole_shares() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (width, rows) in
+            [16, 32, 64, 512].into_iter().flat_map(|w| [9, 32, 60, 128, 160, 1000].map(|rows| (w, rows)))
+        {
+            for (cols, split, lanes) in [false, true].into_iter().flat_map(|cols| {
+                [(cols, true), (cols, false)]
+                    .into_iter()
+                    .flat_map(|(c, s)| [8, 16, 32, 64, 128].map(|lanes| (c, s, lanes)))
+            }) {
+                let mut caps = DeviceCaps::webgpu_minimum("any");
+                (caps.f16_matrix_units, caps.subgroup_size) = (true, lanes);
+                (caps.max_workgroup_memory, caps.max_workgroup_invocations) = (99 << 10, 1024);
+                caps.kind = DeviceKind::DiscreteGpu;
+                let Some(tile) = fused_f16(width, cols, split, rows, 1000, 100_000, &caps) else {
+                    continue;
+                };
+                let (bm, bn, group) = (tile.bm, tile.bn, tile.sm * tile.sn * lanes);
+                for vectors in [bm * tile.bk / 4, tile.bk * bn / 4] {
+                    assert!(vectors >= group && vectors % group == 0, "{bm} x {bn} by {group}");
+                }
+                assert!(group % (bn / 4) == 0 && (!cols || group % (bm / 4) == 0), "{bm} x {bn} by {group}");
+                seen.insert((bm, bn));
+            }
+        }
+        assert!(seen.contains(&(160, 128)) && seen.contains(&(32, 128)), "{seen:?}");
+    }
 }

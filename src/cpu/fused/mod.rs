@@ -8,6 +8,7 @@
 //! Order: along k within a block, then blocks, then parts. None of it hangs on where rows are cut: the same bits for any
 //! number of threads. At most K = N / I_n additions.
 
+mod kr;
 mod part;
 #[cfg(test)]
 mod tests;

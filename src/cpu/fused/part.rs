@@ -1,8 +1,9 @@
 //! One part of the work: blocks of KR are made, and the rows of X that the part has are multiplied by each.
 
+use super::kr::Make;
 use super::tile::{Sums, along_factor, along_k, along_rows, none};
 use crate::MAX_ORDER;
-use crate::cpu::job::{Job, advance};
+use crate::cpu::job::Job;
 use crate::cpu::simd::{Element, lanes, vectors_of, zero};
 use crate::plan::{Cut, Side, Walk};
 use bytemuck::{Pod, Zeroable};
@@ -94,22 +95,22 @@ impl Rows<'_> {
 
 /// A block of KR that has been made, and what it is multiplied with.
 #[derive(Clone)]
-struct Block {
+pub(super) struct Block {
     /// Ranks.
-    columns: Range<usize>,
+    pub columns: Range<usize>,
     /// Runs, and entries of each.
-    runs: Range<usize>,
-    entries: Range<usize>,
+    pub runs: Range<usize>,
+    pub entries: Range<usize>,
 }
 
 impl Block {
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.runs.len() * self.entries.len()
     }
 }
 
 /// Vectors in groups of at most `most`, as even as can be.
-fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+pub(super) fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let count = vectors.div_ceil(most);
     let (size, larger) = (vectors / count.max(1), vectors % count.max(1));
     let start = move |g: usize| g * size + g.saturating_sub(count - larger);
@@ -270,93 +271,6 @@ impl<T: Element> Part<'_, T> {
     }
 }
 
-/// Makes a block of KR, padded with zeros to whole vectors: the vectors of a group of N, entry by entry, then the next
-/// group's.
-struct Make<'a, T, const N: usize> {
-    job: &'a Job<'a, T>,
-    walk: &'a Walk,
-    block: &'a Block,
-    kr: &'a mut [Line],
-}
-
-impl<T: Element, const N: usize> WithSimd for Make<'_, T, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, s: S) {
-        let modes: Vec<usize> = match self.walk.side {
-            Side::Right => (self.walk.split..self.job.shape.order()).collect(),
-            Side::Left => (0..self.walk.split).collect(),
-            Side::Both => self.job.others(),
-        };
-        let vectors = self.block.columns.len().div_ceil(lanes::<T, S>());
-        for group in groups(vectors, N) {
-            match group.len() {
-                1 => self.group::<S, 1>(s, &modes, group.start),
-                2 => self.group::<S, 2>(s, &modes, group.start),
-                _ => self.group::<S, 3>(s, &modes, group.start),
-            }
-        }
-    }
-}
-
-impl<T: Element, const N: usize> Make<'_, T, N> {
-    /// The G vectors from `vector` on, of all entries.
-    #[inline(always)]
-    fn group<S: Simd, const G: usize>(&mut self, s: S, modes: &[usize], vector: usize) {
-        let (start, whole) = (self.block.columns.start + vector * lanes::<T, S>(), G * lanes::<T, S>());
-        if self.block.columns.end - start >= whole {
-            self.entries::<S, G, true>(s, modes, vector);
-        } else {
-            self.entries::<S, G, false>(s, modes, vector);
-        }
-    }
-
-    /// WHOLE where the ranks fill the vectors, which the compiler then knows.
-    #[inline(always)]
-    fn entries<S: Simd, const G: usize, const WHOLE: bool>(&mut self, s: S, modes: &[usize], vector: usize) {
-        let (walk, job, block) = (self.walk, self.job, self.block);
-        let Some((&last, outer_modes)) = modes.split_last() else { return };
-        let start = block.columns.start + vector * lanes::<T, S>();
-        let width = if WHOLE { G * lanes::<T, S>() } else { block.columns.end - start };
-        let kr: &mut [T::V<S>] = bytemuck::cast_slice_mut(self.kr);
-        let mut to = kr[vector * block.len()..][..G * block.len()].as_chunks_mut::<G>().0;
-        let (mut dims, mut index) = ([0; MAX_ORDER], [0; MAX_ORDER]);
-        for (d, &m) in dims.iter_mut().zip(outer_modes) {
-            *d = job.shape[m];
-        }
-        let (dims, index) = (&dims[..outer_modes.len()], &mut index[..outer_modes.len()]);
-        for k in block.runs.clone() {
-            let at = k * walk.run + block.entries.start;
-            let (mut first, mut left, mut rest) = (at % walk.last, block.entries.len(), at / walk.last);
-            for (i, &d) in index.iter_mut().zip(dims).rev() {
-                *i = rest % d;
-                rest /= d;
-            }
-            while left > 0 {
-                // Within a run of the last mode only its factor row changes.
-                let count = (walk.last - first).min(left);
-                let (run, behind) = to.split_at_mut(count);
-                let mut outer = [zero::<T, S>(); G];
-                for (position, (&m, &i)) in outer_modes.iter().zip(&*index).rev().enumerate() {
-                    let row = &job.factors[m][i * job.rank + start..][..width];
-                    for (product, factor) in outer.iter_mut().zip(vectors_of::<T, S, G>(s, row)) {
-                        *product = if position == 0 { factor } else { T::times(s, *product, factor) };
-                    }
-                }
-                for (i, to) in (first..).zip(run) {
-                    let row = &job.factors[last][i * job.rank + start..][..width];
-                    for ((to, factor), &outer) in to.iter_mut().zip(vectors_of::<T, S, G>(s, row)).zip(&outer) {
-                        *to = if outer_modes.is_empty() { factor } else { T::times(s, outer, factor) };
-                    }
-                }
-                (to, first, left) = (behind, 0, left - count);
-                advance(index, dims);
-            }
-        }
-    }
-}
-
 /// Rows from `first` on times some vectors of the block from `vector` on, added to G but for the first `skip` rows.
 struct Product<'a, T> {
     job: &'a Job<'a, T>,
@@ -387,7 +301,7 @@ impl<T: Element, const M: usize, const N: usize> WithSimd for OfSize<'_, T, M, N
             sums = direct::<T, S, M, N>(s, job, walk, block, first, vector);
         } else if walk.side == Side::Left {
             let all = walk.before * walk.rows * walk.after;
-            // The same rows' share of the next block where that is contiguous and fits, else the next tile.
+            // The same rows' share of the next block where that is contiguous and fits, else the tile after the next.
             let bytes = block.entries.len() * all * size_of::<T>();
             let ahead = if bytes <= Walk::AHEAD_BYTES {
                 (block.entries.len() * (all + first) - first, M)

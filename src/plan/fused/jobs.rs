@@ -10,8 +10,9 @@ pub(super) struct Cut {
     pub run: usize,
     pub run_steps: usize,
     pub steps: usize,
-    /// In steps.
+    /// In steps, which are whole runs where rows of the last factor are held.
     pub piece: usize,
+    /// There, one for every block of a run too.
     pub pieces: usize,
     pub m_tiles: usize,
     /// Column tiles of one dispatch.
@@ -32,7 +33,8 @@ const SHORT: usize = 2;
 
 /// Cuts a slab so that its partial results stay within `limit` bytes. Several pieces are made only as long as there are
 /// fewer workgroups than wanted, which is the second part of the bound; one piece is a result of the mode's rows, the first
-/// part, and of the last tile's surplus rows, the second. Columns of more tiles than that are cut. No limit: nothing is
+/// part, and of the last tile's surplus rows, the second; where rows of the last factor are held, one for every block of a run,
+/// which `held` asks to be no more than the workgroups wanted. Columns of more tiles than that are cut. No limit: nothing is
 /// stored.
 fn cut(kernel: &Kernel, view: View, width: usize, element: u64, limit: Option<u64>) -> Result<Cut> {
     let (m_tiles, all_n) = (view.rows.div_ceil(kernel.bm), width.div_ceil(kernel.bn));
