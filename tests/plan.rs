@@ -84,7 +84,7 @@ fn ranks_are_cut_where_scratch_is_tight() {
     let dispatches = |binding| {
         let mut caps = device(0, 1 << 31);
         caps.max_binding_bytes = binding;
-        let plan = MttkrpPlan::new(&[5000, 30], 0, 512, &options, &caps).unwrap();
+        let plan = MttkrpPlan::new(&[5000, 300], 0, 512, &options, &caps).unwrap();
         assert!(plan.total_scratch_bytes() <= binding);
         (plan.dispatches().len(), plan.columns().len() - 1)
     };

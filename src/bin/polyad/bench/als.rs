@@ -52,10 +52,12 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
         "transfer_seconds",
         "wait_seconds",
     ]);
-    let mut groups = Vec::new();
-    for &rank in &setting.ranks {
-        for &method in &setting.methods {
-            if !setting.has_time(&format!("{method} at rank {rank}")) {
+    let mut found = Vec::new();
+    // Method by method, so that a slow one named last leaves the others all ranks.
+    for &method in &setting.methods {
+        let mut took = 0.0;
+        for (place, &rank) in setting.ranks.iter().enumerate() {
+            if !setting.has_time(&format!("{method} at rank {rank}"), took) {
                 continue;
             }
             let clock = Instant::now();
@@ -66,18 +68,25 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
                     continue;
                 }
             };
-            let (seconds, took) = (number(split.seconds), clock.elapsed().as_secs_f64());
+            took = clock.elapsed().as_secs_f64();
+            let seconds = number(split.seconds);
             out.line(format_args!("{name} {method} R {rank}: {seconds} s a sweep, measured in {took:.1} s"));
             let ms = split.parts.map(|seconds| 1e3 * seconds);
             let text = chart_number(1e3 * split.seconds);
             let bar = Bar { parts: ms.to_vec(), mark: Some(1e3 * split.seconds), text };
-            groups.push((format!("{} R={rank}", method.name().to_uppercase()), vec![Some(bar)]));
+            let group = (format!("{} R={rank}", method.name().to_uppercase()), vec![Some(bar)]);
             let mut row = vec![Cell::text(name.as_str()), Cell::text(method.name()), Cell::Count(rank as u64)];
             row.push(Cell::Number(split.seconds));
             row.extend(split.parts.map(Cell::Number));
             row.push(Cell::Number(split.wait));
-            table.rows.push(row);
+            found.push((place, group, row));
         }
+    }
+    found.sort_by_key(|&(place, ..)| place);
+    let mut groups = Vec::new();
+    for (_, group, row) in found {
+        groups.push(group);
+        table.rows.push(row);
     }
     let warming = if device.caps().kind != DeviceKind::Cpu {
         format!("{AWAKE} s that warm up")

@@ -180,13 +180,16 @@ impl Setting<'_> {
         self.devices()
     }
 
-    /// Whether there is time for another point; if not, that is said.
-    fn has_time(&self, what: &str) -> bool {
-        let left = self.args.budget.is_none_or(|budget| self.start.elapsed().as_secs_f64() < budget);
-        if !left {
+    /// Whether there is time for another point, of a method that took so many seconds at the rank before; if not, that is
+    /// said.
+    fn has_time(&self, what: &str, took: f64) -> bool {
+        let left = self.args.budget.map_or(f64::INFINITY, |budget| budget - self.start.elapsed().as_secs_f64());
+        if left <= 0.0 {
             self.skip(what, &"the budget is used up");
+        } else if took > left {
+            self.skip(what, &format!("it would not fit the {left:.0} s that are left"));
         }
-        left
+        left > 0.0 && took <= left
     }
 
     /// A point that could not be measured: said, and left out.

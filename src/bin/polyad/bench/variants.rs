@@ -50,12 +50,14 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
     let uploaded = clock.elapsed().as_secs_f64() - made;
     out.line(format_args!("{name}: data made in {made:.1} s, uploaded in {uploaded:.1} s"));
     let mut all = Vec::new();
-    for &rank in &setting.ranks {
-        let factors = data::factors::<T>(dims, rank)?;
-        let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
-        let u = device.upload_factors(None, &views)?;
-        'methods: for &method in &setting.methods {
-            if !setting.has_time(&format!("{method} at rank {rank} on {name}")) {
+    // Method by method, so that a slow one named last leaves the others all ranks.
+    for &method in &setting.methods {
+        let mut took = 0.0;
+        'ranks: for &rank in &setting.ranks {
+            let factors = data::factors::<T>(dims, rank)?;
+            let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+            let u = device.upload_factors(None, &views)?;
+            if !setting.has_time(&format!("{method} at rank {rank} on {name}"), took) {
                 continue;
             }
             let clock = Instant::now();
@@ -76,21 +78,22 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
                     }
                     Err(error) => {
                         setting.skip(&format!("{method} at rank {rank} on {name}"), &error);
-                        continue 'methods;
+                        continue 'ranks;
                     }
                 }
             }
             let measured = Measured { method: plans[0].method(), rank, seconds, plans };
             let mean = measured.total() / dims.len() as f64;
+            took = clock.elapsed().as_secs_f64();
             out.line(format_args!(
-                "{name} {method} R {rank}: {} s an MTTKRP, {} GFLOP/s, measured in {:.1} s",
+                "{name} {method} R {rank}: {} s an MTTKRP, {} GFLOP/s, measured in {took:.1} s",
                 number(mean),
-                number(measured.rate() / 1e9),
-                clock.elapsed().as_secs_f64()
+                number(measured.rate() / 1e9)
             ));
             all.push(measured);
         }
     }
+    all.sort_by_key(|measured: &Measured| setting.ranks.iter().position(|&rank| rank == measured.rank));
     Ok(all)
 }
 
