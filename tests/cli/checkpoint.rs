@@ -52,7 +52,10 @@ fn a_run_killed_many_times_ends_with_the_same_bits() {
             assert!(done >= before, "{done} sweeps after {before}");
             before = done;
         }
-        assert!(!folder.path("killed").exists(), "a result before the end");
+        // A kill may fall between the result, which is there as a whole or not at all, and the exit.
+        if folder.path("killed").exists() {
+            break;
+        }
     }
     println!("{kills} kills; alone the run took {alone:?}");
     assert!(kills >= 10, "{kills} kills only");
