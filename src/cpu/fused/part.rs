@@ -104,12 +104,14 @@ pub(super) struct Block {
 }
 
 impl Block {
+    #[inline]
     pub fn len(&self) -> usize {
         self.runs.len() * self.entries.len()
     }
 }
 
 /// Vectors in groups of at most `most`, as even as can be.
+#[inline]
 pub(super) fn groups(vectors: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let count = vectors.div_ceil(most);
     let (size, larger) = (vectors / count.max(1), vectors % count.max(1));
