@@ -190,8 +190,8 @@ impl Gpu {
 
     /// The same device, with dispatches of at most about this long (100 ms by default). Longer ones are done in parts, which
     /// changes no bit of a result. How long a kernel takes is measured when an MTTKRP or CP-ALS first needs it, by trials of up
-    /// to ten times this, a second at most; workgroups that run at the same time are not divided. What is recorded before that, by [`record_mttkrp`](Self::record_mttkrp), is not divided. What was uploaded before belongs to
-    /// the other `Gpu`.
+    /// to ten times this, a second at most; workgroups that run at the same time are not divided. What is recorded before
+    /// that, by [`record_mttkrp`](Self::record_mttkrp), is not divided. What was uploaded before belongs to the other `Gpu`.
     ///
     /// ```
     /// use polyad::{Backend, Gpu};

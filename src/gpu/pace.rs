@@ -1,7 +1,7 @@
 //! Dispatches that would take too long are done in parts. A watchdog resets a device whose dispatch takes some seconds, and
 //! a display waits for it meanwhile.
 //!
-//! How long a kernel takes is measured once, on a part of its first dispatch: first so small a one that any device does it
+//! How long a kernel takes is measured once (again where that was too little work to tell), on a part of its first dispatch: first so small a one that any device does it
 //! in time, then larger ones until the clock can be trusted and the device is full. A part is a range of the grid's
 //! workgroups. They do not depend on each other, so parts change no bit of a result. A single workgroup is never divided,
 //! and those that a device works on at the same time stay together, because they take as long as one.

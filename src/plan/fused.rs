@@ -95,11 +95,7 @@ fn held(problem: &Problem, view: View, width: usize, share: impl Fn(usize) -> us
     let runs = view.reduction / view.last;
     let blocks = tuning::fused_held(width, view.rows, view.last, runs, dtype)?;
     let (bm, step) = ((blocks.ml * blocks.tm) as usize, (blocks.kl * blocks.ek) as usize);
-    if view.cols
-        || view.batch > 1
-        || order < 3
-        || view.last.div_ceil(step) * view.rows.div_ceil(bm) > share(blocks.groups)
-    {
+    if view.cols || order < 3 || view.last.div_ceil(step) * view.rows.div_ceil(bm) > share(blocks.groups) {
         return None;
     }
     let mut consts =

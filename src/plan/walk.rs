@@ -174,7 +174,7 @@ impl Walk {
         let weights = usize::from(self.before > 1) + usize::from(self.after > 1);
         // A row's sum is multiplied by its weights and added to G; before that a tile's rows are looked up.
         let flush = (12.0 + weights as f64 + 15.0 / vectors) / self.k() as f64;
-        let form = self.form(rank, dtype) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
+        let form = self.form(rank, dtype);
         let partials = 3.0 * (self.parts - 1) as f64 * self.rows as f64 / self.len();
         // Runs lie apart and are entered anew.
         let enter = if self.side == Side::Both { 2.5 / self.step as f64 } else { 0.0 };
@@ -197,11 +197,12 @@ impl Walk {
         }
     }
 
-    /// What making the rows of KR costs beside the products: each is made once and used for all rows.
+    /// What making the rows of KR costs beside the products: each is made once and used for all rows, by every part that does
+    /// not have rows of its own.
     fn form(&self, rank: usize, dtype: Dtype) -> f64 {
         let vectors = (rank * dtype.bytes() as usize).div_ceil(LINE) as f64;
         let each = if self.direct() { 0.5 } else { 5.0 + 1.0 / vectors };
-        each / self.all_rows() as f64
+        each / self.all_rows() as f64 * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 }
     }
 
     /// The work, and what threads lose by waiting for the last of them: less the more parts there are.
@@ -265,7 +266,7 @@ impl Walk {
 
     /// Ranges of the rows into which each part is cut for that many threads.
     pub fn row_pieces(&self, threads: usize, rank: usize, dtype: Dtype) -> impl Iterator<Item = Range<usize>> + Clone {
-        let form = self.form(rank, dtype) * if self.cut == Cut::Sum { 1.0 } else { self.parts as f64 };
+        let form = self.form(rank, dtype);
         // Rounds of all threads, a third of one lost as they do not end together; every piece makes KR anew and ends with a
         // tile that is not whole.
         let time = |pieces: usize| {

@@ -54,12 +54,12 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
     for &method in &setting.methods {
         let mut took = 0.0;
         'ranks: for &rank in &setting.ranks {
-            let factors = data::factors::<T>(dims, rank)?;
-            let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
-            let u = device.upload_factors(None, &views)?;
             if !setting.has_time(&format!("{method} at rank {rank} on {name}"), took) {
                 continue;
             }
+            let factors = data::factors::<T>(dims, rank)?;
+            let views: Vec<_> = factors.iter().map(|f| f.view()).collect();
+            let u = device.upload_factors(None, &views)?;
             let clock = Instant::now();
             let (mut seconds, mut plans) = (Vec::new(), Vec::new());
             for mode in 0..dims.len() {
