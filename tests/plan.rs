@@ -77,6 +77,16 @@ proptest! {
     }
 }
 
+/// A narrower last block of columns has batches of its own, whose places are not those of the others.
+#[test]
+fn blocks_of_columns_share_their_scratch() {
+    let options = PlanOptions::default().method(Method::Fused).dtype(Dtype::F64);
+    let plan = MttkrpPlan::new(&[693, 1, 289, 1, 1271], 4, 4225, &options, &device(1, 9_830_400)).unwrap();
+    let widths: Vec<_> = plan.columns().windows(2).map(|ends| ends[1] - ends[0]).collect();
+    assert!(widths.len() > 1 && plan.slabs().len() > 8 && widths.iter().any(|&width| width != widths[0]), "{plan}");
+    assert!(plan.total_scratch_bytes() <= plan.scratch_bound().unwrap(), "{plan}");
+}
+
 /// The rank is cut where all of its columns have no room: several dispatches share the scratch.
 #[test]
 fn ranks_are_cut_where_scratch_is_tight() {

@@ -3,7 +3,7 @@
 use polyad::plan::{
     DeviceCaps, Method, MttkrpPlan, Params, PlanOptions, Reduction, TreePlan, buffer_limit, column_stride,
 };
-use polyad::{Dtype, Error, Tree};
+use polyad::{Dtype, Error, Shape, Tree};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -33,6 +33,11 @@ fn fits(what: &str, factors: &[u64], plan: &MttkrpPlan) {
     assert!(product.is_some_and(|product| product < MOST), "{what}: {factors:?} in {plan}");
 }
 
+/// Factors, weights, and four rows a mode for scales.
+fn rows_of_factors(shape: &Shape) -> u64 {
+    shape.iter().sum::<usize>() as u64 + 1 + 4 * shape.order() as u64
+}
+
 /// Everything about a plan that could have been truncated, against the same in 64 bits.
 fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
     let (shape, mode) = (plan.shape(), plan.mode());
@@ -55,7 +60,7 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
             polyad::plan::Slot::X(index) => plan.slabs().get(*index),
             _ => None,
         });
-        let rows_of_factors = shape.iter().sum::<usize>() as u64 + 33;
+        let rows_of_factors = rows_of_factors(shape);
         match (dispatch.params, slab) {
             (Params::Fused(p), Some(slab)) => {
                 assert_eq!(u(p.rows) * u(p.reduction), slab.len() as u64, "{plan}");
@@ -65,7 +70,13 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
                 let right: usize = slab.dims[mode + 1..].iter().product();
                 assert!(p.right as usize == right || p.rows == 1 && p.right == p.reduction);
                 assert_eq!(u(p.steps), u(p.reduction) / u(p.run) * u(p.run_steps), "{plan}");
-                assert!(u(p.pieces) * u(p.piece) >= u(p.steps) && u(p.pieces - 1) * u(p.piece) < u(p.steps), "{plan}");
+                // Where rows of the last factor are held, every block of a run has pieces of its own.
+                let constant = |name| dispatch.spec.consts.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+                let held = dispatch.spec.shader == "fused_held_rows";
+                let blocks = if held { p.run.div_ceil(constant("EK") * constant("KL")) } else { 1 };
+                let pieces = u(p.pieces / blocks);
+                assert_eq!(p.pieces % blocks, 0, "{plan}");
+                assert!(pieces * u(p.piece) >= u(p.steps) && (pieces - 1) * u(p.piece) < u(p.steps), "{plan}");
                 fits("partial results", &[u(p.pieces), u(p.partial_rows), u(p.partial_stride4), 4], plan);
                 fits("factors", &[rows_of_factors, u(p.stride4), 4], plan);
                 fits("the result", &[shape[mode] as u64, u(p.stride4), 4], plan);
@@ -114,7 +125,7 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
     }
     let columns = plan.columns();
     for ends in columns.windows(2) {
-        let words = (shape.iter().sum::<usize>() + 33) as u64 * column_stride(ends[1] - ends[0]) as u64;
+        let words = rows_of_factors(shape) * column_stride(ends[1] - ends[0]) as u64;
         assert!(words * plan.dtype().bytes() <= limit, "{plan}");
     }
 }

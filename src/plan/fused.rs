@@ -3,7 +3,7 @@
 
 mod jobs;
 
-use self::jobs::{Job, batches};
+use self::jobs::{Job, blocks};
 use super::entrywise::{atomic, per_mode};
 use super::kernel::{Dispatch, FusedParams, KernelSpec, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
@@ -337,22 +337,20 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
     let adds = problem.options.reduction == Reduction::Atomics;
     let atomic = adds.then(|| atomic(sums, "a reduction by atomics", caps)).transpose()?;
     let limit = (!adds).then_some(limit);
+    let (blocks, partial_bound) = blocks(problem, caps, slabs, limit)?;
     let mut fused = Fused {
         dispatches: Vec::new(),
         partial_bytes: Vec::new(),
-        partial_bound: 0,
+        partial_bound,
         chain: 0,
         f16: false,
         tuned: false,
         why: String::new(),
     };
-    for (block, ends) in problem.columns.windows(2).enumerate() {
-        let width = ends[1] - ends[0];
-        let stride = column_stride(width);
+    for (block, (ends, batches)) in problem.columns.windows(2).zip(blocks).enumerate() {
+        let stride = column_stride(ends[1] - ends[0]);
         let mut chain = 0;
-        let (all, bound) = batches(problem, caps, slabs, width, limit)?;
-        fused.partial_bound = fused.partial_bound.max(bound);
-        for batch in all {
+        for batch in batches {
             fused.partial_bytes.resize(batch.len().max(fused.partial_bytes.len()), 0);
             let mut reductions = Vec::new();
             for (place, Job { index, slab, view, kernel, cut, .. }) in batch.into_iter().enumerate() {

@@ -81,17 +81,46 @@ pub(super) struct Job<'a> {
 /// Most slabs in work at the same time, each with partial results of its own.
 const TOGETHER: usize = 8;
 
-/// The slabs in batches, and the bound of their partial results in bytes. Kernels of one batch run side by side, as
-/// nothing that one writes is read or written by another: the device stays full from slab to slab, and they share the
-/// workgroups wanted. Where that takes more scratch than one slab after the other may, or columns are cut, batches are
-/// single slabs.
-pub(super) fn batches<'a>(
+/// The batches of every block of columns, and the bound of their partial results in bytes, which all blocks share.
+pub(super) fn blocks<'a>(
+    problem: &Problem,
+    caps: &DeviceCaps,
+    slabs: &'a [Slab],
+    limit: Option<u64>,
+) -> Result<(Vec<Batches<'a>>, u64)> {
+    let widths = || problem.columns.windows(2).map(|ends| ends[1] - ends[0]);
+    let all = |together: bool| -> Result<(Vec<Batches<'a>>, u64)> {
+        let blocks = widths().map(|width| batches(problem, caps, slabs, width, limit, together));
+        let blocks = blocks.collect::<Result<Vec<_>>>()?;
+        let bound = blocks.iter().flatten().flatten().map(|job| job.bound).max().unwrap_or(0);
+        Ok((blocks, bound))
+    };
+    let (together, bound) = all(true)?;
+    // The last block is narrower: its places may be larger than those of the others where theirs are smaller.
+    if bytes(together.iter().flatten()) <= bound { Ok((together, bound)) } else { all(false) }
+}
+
+/// What the places of batches take together: each serves one slab of every batch.
+fn bytes<'a, 'b: 'a>(batches: impl Iterator<Item = &'a Vec<Job<'b>>> + Clone) -> u64 {
+    let place = |at: usize| batches.clone().filter_map(|batch| batch.get(at)).map(|job| job.cut.bytes).max();
+    (0..TOGETHER).filter_map(place).sum()
+}
+
+/// Slabs that are in work at the same time, in order.
+pub(super) type Batches<'a> = Vec<Vec<Job<'a>>>;
+
+/// The slabs in batches, for one block of columns. Kernels of one batch run side by side, as nothing that one writes is
+/// read or written by another: the device stays full from slab to slab, and they share the workgroups wanted. Batches are
+/// single slabs where that takes more scratch than one slab after the other may, where columns are cut, or where it is not
+/// asked for.
+fn batches<'a>(
     problem: &Problem,
     caps: &DeviceCaps,
     slabs: &'a [Slab],
     width: usize,
     limit: Option<u64>,
-) -> Result<(Vec<Vec<Job<'a>>>, u64)> {
+    together: bool,
+) -> Result<Batches<'a>> {
     let (element, sum_of_dims) = (problem.options.sums().bytes(), problem.shape.iter().sum());
     let stride = column_stride(width);
     let batch_of = |from: usize, batch: &'a [Slab], entries: usize| -> Result<Vec<Job<'a>>> {
@@ -107,28 +136,21 @@ pub(super) fn batches<'a>(
         };
         batch.iter().enumerate().map(job).collect()
     };
-    let in_batches = |length: usize| -> Result<Vec<Vec<Job<'a>>>> {
+    let in_batches = |length: usize| -> Result<Batches<'a>> {
         // All share by the largest, so that no place gets more room than the bound has.
         let entries = |batch: &[Slab]| batch.iter().map(Slab::len).sum::<usize>();
         let most = slabs.chunks(length).map(entries).max().unwrap_or(1);
         let all = slabs.chunks(length).enumerate();
         all.map(|(at, batch)| batch_of(at * length, batch, if length == 1 { entries(batch) } else { most })).collect()
     };
-    if limit.is_some() && slabs.len() > 1 {
+    if together && limit.is_some() && slabs.len() > 1 {
         // Batches of about one length: a slab alone would leave most of the device idle.
-        let together = in_batches(slabs.len().div_ceil(slabs.len().div_ceil(TOGETHER)))?;
-        // A place serves one slab of every batch.
-        let place = |at: usize| together.iter().filter_map(|batch| batch.get(at)).map(|job| job.cut.bytes).max();
-        let bytes: u64 = (0..TOGETHER).filter_map(place).sum();
+        let all = in_batches(slabs.len().div_ceil(slabs.len().div_ceil(TOGETHER)))?;
+        let bytes = bytes(all.iter());
         let fits = |job: &Job| job.cut.n_tiles * job.kernel.bn >= stride && bytes <= job.bound;
-        if together.iter().flatten().all(fits) {
-            return Ok(with_bound(together));
+        if all.iter().flatten().all(fits) {
+            return Ok(all);
         }
     }
-    Ok(with_bound(in_batches(1)?))
-}
-
-fn with_bound(batches: Vec<Vec<Job<'_>>>) -> (Vec<Vec<Job<'_>>>, u64) {
-    let bound = batches.iter().flatten().map(|job| job.bound).max().unwrap_or(0);
-    (batches, bound)
+    in_batches(1)
 }
