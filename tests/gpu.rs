@@ -310,6 +310,32 @@ fn decomposes(gpu: &Gpu, name: &str) {
     assert_eq!(expected.fits.len(), found.fits.len(), "{name}");
 }
 
+/// Long sums of few rows are cut into pieces: at either end, in the middle with either side left, in several slabs.
+#[test]
+fn matrix_products_of_few_rows_are_cut() {
+    fn check<T: Real>(gpu: &Gpu, dims: &[usize], rank: usize) {
+        let options = PlanOptions::default().method(Method::Gemm).dtype(T::DTYPE);
+        for mode in 0..dims.len() {
+            let plan = MttkrpPlan::new(dims, mode, rank, &options, gpu.caps()).unwrap();
+            let cut = plan.dispatches().iter().any(|d| d.spec.shader == "reduce_partials");
+            let k = dims[mode + 1..].iter().product::<usize>().max(dims[..mode].iter().product());
+            assert_eq!(cut, k >= 1024, "{plan}");
+        }
+        let mut check = Check::new(gpu);
+        check.problem::<T>(dims, rank, &[options]);
+        check.done(&format!("{dims:?} R {rank} {}", T::DTYPE));
+    }
+    let Some(gpu) = gpu() else { return };
+    for (dims, rank) in [(&[3, 40, 61][..], 5), (&[2, 3, 2500], 70), (&[1700, 5, 1], 16), (&[9, 2, 3, 700], 33)] {
+        check::<f32>(&gpu, dims, rank);
+        if gpu.caps().f64 {
+            check::<f64>(&gpu, dims, rank);
+        }
+    }
+    let Some(gpu) = gpu_with_binding(32 << 10) else { return };
+    check::<f32>(&gpu, &[6, 2000, 3], 4);
+}
+
 #[test]
 fn f64_without_64_bit_atomics_says_so() {
     let Some(gpu) = minimal_gpu(wgpu::Features::SHADER_F64) else { return };

@@ -98,6 +98,7 @@ proptest! {
 fn words_by_hand() {
     let shape = Shape::new(&[4, 6, 8]).unwrap();
     let blocks = ModelBlocks { tile: 2, column_block: 4, product: [2, 5], pieces: 3, runs: true };
+    // FUSED and GEMM in three pieces.
     let words = |method, mode| {
         let model = CostModel::new(method, &shape, mode, 10, Dtype::F32, blocks);
         Reuse::ALL.map(|reuse| model.words(reuse))
@@ -110,12 +111,12 @@ fn words_by_hand() {
     let tile = [n * (33.0 + 5.0), n * (23.0 + 7.5), n * (3.0 + 10.0 * (1.0 + 0.75)), everything];
     assert_eq!(words(Method::Tile, 0), tile);
     // The product has 48 rows of the operand, made of two factors, and 4 of G.
-    let gemm = |product: f64| 48.0 * 10.0 * 3.0 + product + 40.0;
+    let gemm = |product: f64| 48.0 * 10.0 * 3.0 + product + 2.0 * 3.0 * 40.0 + 40.0;
     let (none, staged) = (gemm(2.0 * n * 10.0), gemm(n * 2.0 + 2.0 * 480.0));
     assert_eq!(words(Method::Gemm, 0), [none, none, staged, everything]);
     // The middle mode contracts the last one (8) to 24 rows, then the first (4).
     let outer = 4.0 * 10.0 * 2.0 + 2.0 * 240.0 + 60.0;
-    let middle = |product: f64| 8.0 * 10.0 * 2.0 + product + 240.0 + outer;
+    let middle = |product: f64| 8.0 * 10.0 * 2.0 + product + 2.0 * 3.0 * 240.0 + 240.0 + outer;
     assert_eq!(
         words(Method::Gemm, 1)[..3],
         [middle(2.0 * n * 10.0), middle(2.0 * n * 10.0), middle(n * 2.0 + 12.0 * 80.0)]
@@ -202,7 +203,8 @@ fn a_plan_has_a_model() {
     let tile = CostModel::of(&plan(Method::Tile, 8)).words(Reuse::Nothing);
     assert_eq!(tile, n * (2.0 + 64.0 * 3.0 + 2.0 * 64.0 / 64.0));
     let gemm = CostModel::of(&plan(Method::Gemm, 8)).words(Reuse::Rows);
-    assert_eq!(gemm, 8192.0 * 64.0 * 3.0 + n + 4.0 * 8192.0 * 64.0 + 256.0 * 64.0);
+    // In 16 pieces of 512 sums.
+    assert_eq!(gemm, 8192.0 * 64.0 * 3.0 + n + 4.0 * 8192.0 * 64.0 + (2.0 * 16.0 + 1.0) * 256.0 * 64.0);
     // Arithmetic of matrix units counts as free unless their peak is given.
     let fused = CostModel::of(&plan(Method::Fused, 8));
     let mut machine = Machine::new(1e12, 1.0);

@@ -109,11 +109,22 @@ fn check(plan: &MttkrpPlan, caps: &DeviceCaps) {
             (Params::Gemm(p), Some(slab)) => {
                 let last = u(p.a0) + u(p.m - 1) * u(p.stride_m) + u(p.k - 1) * u(p.stride_k);
                 assert!(last < slab.len() as u64, "{plan}");
-                fits("the product", &[u(p.c_row0) + u(p.m), u(p.rank)], plan);
+                let pieces = u(p.k.div_ceil(p.piece));
+                fits("the product", &[u(p.c_row0) + pieces * u(p.m), u(p.rank)], plan);
+                assert!(groups >= u(p.m.div_ceil(64)) * pieces && p.piece > 0, "{plan}");
             }
             (Params::Reduce(p), _) => {
                 fits("the result", &[u(p.rows), u(p.columns4)], plan);
-                assert!(p.g_row0 as usize + p.rows as usize <= shape[mode], "{plan}");
+                let rows = match dispatch.slots.last() {
+                    Some(polyad::plan::Slot::G(_)) => shape[mode],
+                    // The one-sided product of a middle mode.
+                    _ => {
+                        (plan.scratch_bytes(dispatch.slots[2]) / plan.dtype().bytes()) as usize
+                            / p.columns4 as usize
+                            / 4
+                    }
+                };
+                assert!(p.g_row0 as usize + p.rows as usize <= rows, "{plan}");
             }
             (Params::KhatriRao(p), _) => fits("Khatri-Rao rows", &[u(p.rows), u(p.rank)], plan),
             (Params::MultiplySum(p), _) => {

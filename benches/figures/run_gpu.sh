@@ -8,7 +8,7 @@
 # the budget are skipped. On an H200 about 300 seconds do.
 # To change what is measured: DEVICE (gpu), DIMS3 and DIMS4, RANKS (of variants and models), ALS_RANKS, MEMORY_RANKS (all
 # by default), METHODS, ROW_SECONDS (of a point), TILE_DIMS, TILE_RANKS, TILE_MODES, F64 (empty for no f64),
-# MORE (options of every command).
+# MORE (options of every command), STEPS (names of steps, all by default).
 set -euo pipefail
 usage="usage: run_gpu.sh POLYAD FOLDER SECONDS"
 polyad=${1:?$usage} out=${2:?$usage} budget=${3:?$usage}
@@ -28,6 +28,7 @@ start=$SECONDS failed=0
 step() {
   local name=$1 limit=$2 show=$3 left=$((budget - (SECONDS - start))) begun=$SECONDS rc=0
   shift 3
+  [[ -z ${STEPS:-} || " $STEPS " == *" $name "* ]] || return 0
   if [ "$left" -lt 5 ]; then
     echo "$name: skipped, the budget is used up"
     return

@@ -10,6 +10,7 @@ use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_uppe
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
+use std::borrow::Cow;
 #[cfg(feature = "gpu")]
 use std::sync::OnceLock;
 
@@ -67,8 +68,11 @@ pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
 /// The Hadamard product of the grams of all modes but `without`.
 pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize>) -> Array2<f64> {
     let mut others = grams.iter().enumerate().filter(|&(m, _)| Some(m) != without).map(|(_, gram)| gram);
-    let first = others.next().cloned().unwrap_or_else(|| Array2::ones((rank, rank)));
-    others.fold(first, |v, gram| v * gram)
+    match (others.next(), others.next()) {
+        (Some(first), Some(second)) => others.fold(first * second, |v, gram| v * gram),
+        (Some(one), None) => one.clone(),
+        (None, _) => Array2::ones((rank, rank)),
+    }
 }
 
 /// The normal equations A V = G of a mode, V symmetric and positive semidefinite with a diagonal of about ones (or
@@ -149,13 +153,12 @@ impl NormalEquations {
             // From a vector that is orthogonal to nothing in particular.
             let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
             let mut x: Vec<f64> = (0..v.nrows()).map(|r| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0)).collect();
-            let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
             let mut smallest = 0.0;
             for _ in 0..3 {
-                let scale = norm(&x);
+                let scale = length(ArrayView1::from(&x));
                 x.iter_mut().for_each(|x| *x /= scale);
                 cholesky::solve(l, &mut x);
-                smallest = norm(&x);
+                smallest = length(ArrayView1::from(&x));
             }
             largest * smallest
         };
@@ -282,9 +285,11 @@ pub(super) fn keep_blocks(mut m: Array2<f64>, rank: usize) -> Array2<f64> {
 }
 
 /// V with a ridge: `ridge * diag(V)` more, which is `ridge * I` where all columns are of unit norm.
-pub(super) fn with_ridge(v: &Array2<f64>, ridge: f64) -> Array2<f64> {
-    let mut v = v.clone();
-    v.diag_mut().mapv_inplace(|v| v + ridge * v);
+pub(super) fn with_ridge(v: &Array2<f64>, ridge: f64) -> Cow<'_, Array2<f64>> {
+    let mut v = Cow::Borrowed(v);
+    if ridge != 0.0 {
+        v.to_mut().diag_mut().mapv_inplace(|v| v + ridge * v);
+    }
     v
 }
 

@@ -8,6 +8,7 @@ use super::wide::inner;
 use super::{CpAlsOptions, Init, Seconds, Stop, Sweep, fit, nonneg, timed};
 use crate::{Dtype, Real, Result};
 use ndarray::{Array1, Array2};
+use std::borrow::Cow;
 use std::time::Instant;
 
 /// Seconds of an MTTKRP up to which the first of the next sweep is started before it is known whether there is one: a
@@ -173,12 +174,12 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// The normal equations of a mode, with the ridge, and whether its MTTKRP has to be summed in f64.
-    fn equations(
+    fn equations<'v>(
         &mut self,
         sweep: usize,
         mode: usize,
-        v: &Array2<f64>,
-    ) -> Result<(Array2<f64>, NormalEquations, bool)> {
+        v: &'v Array2<f64>,
+    ) -> Result<(Cow<'v, Array2<f64>>, NormalEquations, bool)> {
         let rank = self.options.rank;
         let clock = Instant::now();
         let eps = <T as num_traits::Float>::epsilon().f64();

@@ -2,7 +2,8 @@
 //! element-wise contraction. Every large operand is made in pieces that fit a buffer.
 
 use super::entrywise::per_mode;
-use super::kernel::{Dispatch, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, Slot};
+use super::fused::{add_pieces, reduce_shape};
+use super::kernel::{Dispatch, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
 use super::{DeviceCaps, Problem, fold_grid, tuning};
 use crate::Result;
@@ -21,6 +22,9 @@ pub(crate) const FIXED_PARTS: usize = 16;
 pub(crate) fn in_panels(rows: usize, sum: usize) -> bool {
     sum >= PANEL.max(rows.saturating_mul(4))
 }
+
+/// The scratch buffers.
+pub(super) const SCRATCH: [Slot; 4] = [Slot::KhatriRao, Slot::Partial(0), Slot::Outer, Slot::Pieces];
 
 /// Which side of the mode the matrix product contracts, for one slab.
 struct Sides {
@@ -57,20 +61,29 @@ impl Sides {
     }
 }
 
-/// All dispatches, and the bytes of the three scratch buffers (Khatri-Rao, partial, outer).
+/// Length of the pieces of a sum over `k`: few tiles of the result would leave most of a device idle. Their results take
+/// `most` rows of scratch at most.
+fn piece(rows: usize, width: usize, k: usize, most: usize) -> usize {
+    let [(_, bm), (_, bn), (_, bk), ..] = tuning::GEMM_TILE.map(|(name, n)| (name, n as usize));
+    let (groups, least) = tuning::GEMM_SPLIT;
+    let pieces = (groups / (rows.div_ceil(bm) * width.div_ceil(bn))).min(k / least).min(most / rows);
+    k.div_ceil(pieces.max(1)).next_multiple_of(bk).min(k)
+}
+
+/// All dispatches, and the bytes of the scratch buffers ([`SCRATCH`]).
 pub(super) fn dispatches(
     problem: &Problem,
     caps: &DeviceCaps,
     slabs: &[Slab],
     limit: u64,
-) -> Result<(Vec<Dispatch>, [u64; 3])> {
+) -> Result<(Vec<Dispatch>, [u64; SCRATCH.len()])> {
     let dtype = problem.dtype();
     let spec = |shader, consts: &[_]| KernelSpec::new(shader, dtype, None, consts);
     let (krp_spec, sum_spec) = (spec("khatri_rao", &[("WG", WG)]), spec("multiply_sum", &[("WG", WG)]));
     let gemm_spec = spec("gemm", &tuning::GEMM_TILE);
     let [(_, bm), (_, bn), ..] = tuning::GEMM_TILE;
     let mut all = Vec::new();
-    let mut scratch = [0u64; 3];
+    let mut scratch = [0u64; SCRATCH.len()];
     for (block, ends) in problem.columns.windows(2).enumerate() {
         let width = column_stride(ends[1] - ends[0]);
         let rank = width as u32;
@@ -103,19 +116,24 @@ pub(super) fn dispatches(
             });
             Ok::<_, crate::Error>(())
         };
-        let mut partial = 0;
+        let (mut partial, mut of_pieces) = (0, 0);
         for (index, slab) in slabs.iter().enumerate() {
             let sides = Sides::new(problem.mode, slab);
             let rows0 = slab.offsets[problem.mode] as u32;
             for k in pieces(sides.k, most) {
-                make_rows(&mut all, index, sides.inner, &k, 1, Slot::KhatriRao)?;
+                // The sum of a product's pieces gets the weights, where there are several.
+                let piece = piece(sides.m, width, k.len(), most);
+                let count = k.len().div_ceil(piece);
+                make_rows(&mut all, index, sides.inner, &k, u32::from(count == 1), Slot::KhatriRao)?;
                 for m in pieces(sides.m, most) {
                     let (target, c_row0) = if sides.outer.is_some() {
                         (Slot::Partial(0), 0)
                     } else {
                         (Slot::G(block), rows0 + m.start as u32)
                     };
-                    let [x, y] = fold_grid(m.len().div_ceil(bm as usize) as u64, caps)?;
+                    let [x, y] = fold_grid((m.len().div_ceil(bm as usize) * count) as u64, caps)?;
+                    let accumulate = u32::from(sides.outer.is_none());
+                    let own = count == 1;
                     let params = GemmParams {
                         m: m.len() as u32,
                         rank,
@@ -123,19 +141,39 @@ pub(super) fn dispatches(
                         a0: (m.start * sides.stride_m + k.start * sides.stride_k) as u32,
                         stride_m: sides.stride_m as u32,
                         stride_k: sides.stride_k as u32,
-                        c_row0,
-                        accumulate: u32::from(sides.outer.is_none()),
+                        c_row0: if own { c_row0 } else { 0 },
+                        accumulate: if own { accumulate } else { 0 },
                         grid_x: x,
                         group0: 0,
-                        pad: [0; 2],
+                        piece: piece as u32,
+                        pad: 0,
                     };
                     all.push(Dispatch {
                         spec: gemm_spec.clone(),
                         params: Params::Gemm(params),
-                        slots: vec![Slot::X(index), Slot::KhatriRao, target],
+                        slots: vec![Slot::X(index), Slot::KhatriRao, if own { target } else { Slot::Pieces }],
                         grid: [x, y, width.div_ceil(bn as usize) as u32],
                         slab: index,
                     });
+                    if !own {
+                        of_pieces = of_pieces.max(bytes(count * m.len()));
+                        let sum = ReduceParams {
+                            rows: m.len() as u32,
+                            columns4: rank / 4,
+                            pieces: count as u32,
+                            partial_rows: m.len() as u32,
+                            partial_stride4: rank / 4,
+                            stride4: rank / 4,
+                            g_row0: c_row0,
+                            column0: 0,
+                            scale_row: problem.weights_row(),
+                            grid_x: 0,
+                            unscale: 1.0,
+                            add: accumulate,
+                        };
+                        let slots = vec![Slot::Pieces, Slot::Factors(block), target];
+                        all.push(add_pieces(sum, dtype, dtype, slots, index, caps)?);
+                    }
                     let Some((length, stride_q, stride_i, modes)) = sides.outer else { continue };
                     partial = partial.max(bytes(m.len()));
                     for q in pieces(length, most) {
@@ -167,23 +205,28 @@ pub(super) fn dispatches(
             }
         }
         scratch[1] = scratch[1].max(partial);
+        scratch[3] = scratch[3].max(of_pieces);
     }
     Ok((all, scratch))
 }
 
 /// The longest chain of additions: one side inside the product, the other outside, and one addition per piece.
 pub(super) fn chain(problem: &Problem, slabs: &[Slab], limit: u64) -> u64 {
-    let width = problem.columns.windows(2).map(|w| column_stride(w[1] - w[0])).max().unwrap_or(1);
-    let most = usize::try_from(limit / problem.dtype().bytes()).unwrap_or(usize::MAX) / width;
-    slabs
-        .iter()
-        .map(|slab| {
-            let sides = Sides::new(problem.mode, slab);
-            let length = sides.outer.map_or(0, |(length, ..)| length);
-            let added = sides.k.div_ceil(most) * length.max(1).div_ceil(most) * sides.m.div_ceil(most);
-            (sides.k + length + added) as u64
-        })
-        .sum()
+    let one = |slab: &Slab, width: usize| {
+        let most = usize::try_from(limit / problem.dtype().bytes()).unwrap_or(usize::MAX) / width;
+        let sides = Sides::new(problem.mode, slab);
+        let length = sides.outer.map_or(0, |(length, ..)| length);
+        let product = |k: Range<usize>| {
+            let piece = piece(sides.m, width, k.len(), most);
+            let count = k.len().div_ceil(piece);
+            let (lanes, _) = reduce_shape(count);
+            if count == 1 { piece } else { piece + count.div_ceil(lanes) + lanes + 1 }
+        };
+        let added = sides.k.div_ceil(most) * length.max(1).div_ceil(most) * sides.m.div_ceil(most);
+        (pieces(sides.k, most).map(product).sum::<usize>() + length + added) as u64
+    };
+    let block = |ends: &[usize]| slabs.iter().map(|slab| one(slab, column_stride(ends[1] - ends[0]))).sum();
+    problem.columns.windows(2).map(block).max().unwrap_or(0)
 }
 
 /// Cuts `0..length` into even pieces of at most `most`.

@@ -106,6 +106,8 @@ pub enum Slot {
     Partial(usize),
     /// Scratch: Khatri-Rao rows of the other side of a middle mode.
     Outer,
+    /// Scratch: a matrix product's pieces of a long sum (GEMM).
+    Pieces,
     /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)), or some of its
     /// columns where all exceed a binding.
     Tree(usize),

@@ -159,7 +159,7 @@ impl MttkrpPlan {
             (false, _) => (Vec::new(), Vec::new(), (shape.len() / shape.rows(mode)) as u64),
             (true, Method::Gemm) => {
                 let (dispatches, bytes) = gemm::dispatches(&problem, caps, &slabs, limit)?;
-                let scratch = [Slot::KhatriRao, Slot::Partial(0), Slot::Outer].into_iter().zip(bytes).collect();
+                let scratch = gemm::SCRATCH.into_iter().zip(bytes).collect();
                 (dispatches, scratch, gemm::chain(&problem, &slabs, limit))
             }
             (true, Method::Fused) => {

@@ -187,9 +187,13 @@ impl CostModel {
                 |name| product.spec.consts.iter().find(|(known, _)| *known == name).map(|&(_, v)| v as usize);
             let columns = constant("BN").unwrap_or(4 * constant("RV").unwrap_or(1));
             blocks.product = [constant("BM").unwrap_or(1), columns];
-            if let Params::Fused(p) = product.params {
-                blocks.product[0] = (p.partial_rows / p.m_tiles.max(1)).max(1) as usize;
-                (blocks.pieces, blocks.runs) = (p.pieces as usize, constant("RUNS") == Some(1));
+            match product.params {
+                Params::Fused(p) => {
+                    blocks.product[0] = (p.partial_rows / p.m_tiles.max(1)).max(1) as usize;
+                    (blocks.pieces, blocks.runs) = (p.pieces as usize, constant("RUNS") == Some(1));
+                }
+                Params::Gemm(p) => blocks.pieces = p.k.div_ceil(p.piece.max(1)) as usize,
+                _ => {}
             }
         }
         let matrix_units = product.is_some_and(|product| product.spec.shader.contains("coop"));
@@ -270,8 +274,10 @@ impl CostModel {
                 };
                 let outer =
                     if g.outer > 0.0 { g.outer * r * (g.outer_modes + 1.0) + 2.0 * g.m * r + rows * r } else { 0.0 };
+                // Pieces of a sum are written and read where there are several.
+                let pieces = if self.blocks.pieces > 1 { 2.0 * self.blocks.pieces as f64 * g.m * r } else { 0.0 };
                 // The operand is written once; the product is G itself where there is no outer side.
-                g.k * r * (g.inner_modes + 1.0) + product + g.m * r + outer
+                g.k * r * (g.inner_modes + 1.0) + product + pieces + g.m * r + outer
             }
             (_, _) => {
                 let (operand, x) = match reuse {
@@ -314,9 +320,9 @@ impl CostModel {
             (Method::Tile, Reuse::Sums) => "N [ceil(R/F) + R (d - 1) + 3 R / tau^(d-1)]",
             (Method::Tile, _) => "N [ceil(R/F) + R ((d - 1) tau^(2-d) + 3 tau^(1-d))]",
             (Method::Gemm, Reuse::Rows) => {
-                "K R (k + 1) + N ceil(R/BN) + ceil(M/BM) K R + M R [+ Q R (q + 1) + 2 M R + I_n R]"
+                "K R (k + 1) + N ceil(R/BN) + ceil(M/BM) K R + M R [+ 2 pieces M R] [+ Q R (q + 1) + 2 M R + I_n R]"
             }
-            (Method::Gemm, _) => "K R (k + 1) + 2 N R + M R [+ Q R (q + 1) + 2 M R + I_n R]",
+            (Method::Gemm, _) => "K R (k + 1) + 2 N R + M R [+ 2 pieces M R] [+ Q R (q + 1) + 2 M R + I_n R]",
             _ if self.walk.is_some() => match reuse {
                 Reuse::Nothing => "N R d + R + I_n R (2 parts - 1)",
                 Reuse::Sums => "N ceil(R/F) + c K R k + B (N/K) R (w + 2) + R + I_n R (2 parts - 1)",

@@ -58,6 +58,9 @@ pub(super) const TILE_COSTS: TileCosts =
 /// Tile of the GEMM kernel (BM, BN, BK) and of each invocation (TM, TN): 256 invocations.
 pub(super) const GEMM_TILE: [(&str, u32); 5] = [("BM", 64), ("BN", 64), ("BK", 16), ("TM", 4), ("TN", 4)];
 
+/// Workgroups of a GEMM that its long sums are cut for, four for each of 132 multiprocessors, and the least length of a piece.
+pub(super) const GEMM_SPLIT: (usize, usize) = (528, 512);
+
 /// Blocks of the fused kernels for small ranks.
 pub(super) struct FusedSmall {
     /// vec4s of ranks of an invocation.

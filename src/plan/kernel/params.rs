@@ -70,7 +70,8 @@ pub struct KhatriRaoParams {
     pub row0: PerMode,
 }
 
-/// Parameters of `gemm`: `C[c_row0 + m, r] (+)= sum_k X[a0 + m * stride_m + k * stride_k] * B[k, r]`.
+/// Parameters of `gemm`: `C[c_row0 + m, r] (+)= sum_k X[a0 + m * stride_m + k * stride_k] * B[k, r]`, or the same of every
+/// piece of the reduction, one after the other in C.
 ///
 /// ```
 /// assert_eq!(std::mem::size_of::<polyad::plan::GemmParams>(), 48);
@@ -98,8 +99,10 @@ pub struct GemmParams {
     pub grid_x: u32,
     /// The first workgroup, where a dispatch is one part of several; 0 in plans.
     pub group0: u32,
+    /// Length of a piece of the reduction; `k` where C has all of it.
+    pub piece: u32,
     /// Fills the row.
-    pub pad: [u32; 2],
+    pub pad: u32,
 }
 
 /// Parameters of `multiply_sum`: `G[g_row0 + i, r] += sum_q outer[q, r] * partial[q * stride_q + i * stride_i - m0, r]`,
