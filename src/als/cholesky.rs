@@ -1,25 +1,33 @@
-//! Cholesky factors, and their inverses, of systems so large that one thread is too slow. The blocks follow from the size,
-//! and every one is done by one thread: the bits do not depend on the number of threads.
+//! Cholesky factors, and their inverses, of systems so large that one thread is too slow: in tiles, each of which is one
+//! thread's work from beginning to end, so that the bits do not depend on the number of threads.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::matmul::matmul;
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
-use faer::{Accum, Mat, MatMut, Par};
-use rayon::prelude::*;
+use faer::reborrow::IntoConst;
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Largest system that one thread factors as a whole.
-const ALONE: usize = 256;
-/// Columns of a panel.
-const PANEL: usize = 64;
-/// Rows of a panel, or columns of what lies right of it, that one thread does at a time.
-const STRIP: usize = 32;
+/// Largest system that one thread does as a whole.
+const ALONE: usize = 128;
+/// Rows and columns of a tile.
+const TILE: usize = 64;
+/// How often a thread looks for a tile before it lets others have its core.
+const SPINS: usize = 200;
 
-/// Replaces the lower half of a symmetric matrix by L; whether it is positive definite. What is above the diagonal may be
-/// overwritten with anything.
-pub(super) fn factor(a: MatMut<'_, f64>) -> bool {
-    // On a thread of the pool, which need not be woken for every panel.
-    if a.nrows() <= ALONE { whole(a) } else { rayon::scope(|_| in_panels(a)) }
+/// Replaces the lower half of a symmetric matrix by L, and the zeros of another by the inverse of L; whether the first is
+/// positive definite. What is above the diagonal of the first may be overwritten with anything.
+pub(super) fn factor(mut a: MatMut<'_, f64>, inverse: Option<MatMut<'_, f64>>) -> bool {
+    if a.nrows() > ALONE {
+        return Tiles::new(a, inverse).work_together();
+    }
+    let done = whole(a.as_mut());
+    if let Some(inverse) = inverse.filter(|_| done) {
+        whole_inverse(a.as_ref(), inverse);
+    }
+    done
 }
 
 fn whole(a: MatMut<'_, f64>) -> bool {
@@ -27,27 +35,159 @@ fn whole(a: MatMut<'_, f64>) -> bool {
     cholesky_in_place(a, Default::default(), Par::Seq, MemStack::new(&mut memory), Default::default()).is_ok()
 }
 
-fn in_panels(mut a: MatMut<'_, f64>) -> bool {
-    let size = a.nrows();
-    for first in (0..size).step_by(PANEL) {
-        let end = size.min(first + PANEL);
-        let (left, right) = a.as_mut().split_at_col_mut(end);
-        let (mut diagonal, mut below) = left.get_mut(first.., first..).split_at_row_mut(end - first);
-        if !whole(diagonal.as_mut()) {
-            return false;
+/// In place of zeros.
+fn whole_inverse(l: MatRef<'_, f64>, mut inverse: MatMut<'_, f64>) {
+    (0..l.nrows()).for_each(|i| inverse[(i, i)] = 1.0);
+    solve_lower_triangular_in_place(l, inverse, Par::Seq);
+}
+
+/// A tile of L, or of its inverse, by its row and column among them.
+#[derive(Clone, Copy)]
+enum Task {
+    Factor(usize, usize),
+    Invert(usize, usize),
+}
+
+/// A matrix in tiles, by columns of them. Each is taken by who works on it, and is there for everyone when it is done.
+struct Grid<'a> {
+    open: Vec<Mutex<Option<MatMut<'a, f64>>>>,
+    done: Vec<OnceLock<MatRef<'a, f64>>>,
+}
+
+impl<'a> Grid<'a> {
+    fn new(mut a: MatMut<'a, f64>) -> Self {
+        let mut open = Vec::new();
+        while a.ncols() > 0 {
+            let width = TILE.min(a.ncols());
+            let (mut columns, right) = a.split_at_col_mut(width);
+            while columns.nrows() > 0 {
+                let height = TILE.min(columns.nrows());
+                let (tile, below) = columns.split_at_row_mut(height);
+                open.push(Mutex::new(Some(tile)));
+                columns = below;
+            }
+            a = right;
         }
-        let diagonal = diagonal.as_ref();
-        below.as_mut().par_row_chunks_mut(STRIP).for_each(|rows| {
-            solve_lower_triangular_in_place(diagonal, rows.transpose_mut(), Par::Seq);
-        });
-        let below = below.as_ref();
-        right.get_mut(end.., ..).par_col_chunks_mut(STRIP).enumerate().for_each(|(strip, columns)| {
-            let from = strip * STRIP;
-            let own = below.get(from..from + columns.ncols(), ..).transpose();
-            matmul(columns.get_mut(from.., ..), Accum::Add, below.get(from.., ..), own, -1.0, Par::Seq);
-        });
+        let done = open.iter().map(|_| OnceLock::new()).collect();
+        Self { open, done }
     }
-    true
+
+    fn take(&self, at: usize) -> Option<MatMut<'a, f64>> {
+        self.open[at].lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Work for any number of threads. They take tasks in order, and a task needs none but those before it: who waits for a
+/// tile waits for a thread that is at work on it.
+struct Tiles<'a> {
+    /// Tiles along a side.
+    side: usize,
+    l: Grid<'a>,
+    inverse: Option<Grid<'a>>,
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    /// Not positive definite, or a thread panicked: nothing will be done any more.
+    failed: AtomicBool,
+}
+
+impl<'a> Tiles<'a> {
+    fn new(a: MatMut<'a, f64>, inverse: Option<MatMut<'a, f64>>) -> Self {
+        let side = a.nrows().div_ceil(TILE);
+        let mut tasks = Vec::new();
+        // Rows of the inverse fill the time that threads would wait for the next column of L.
+        let row = |i: usize| (0..=i).map(move |j| Task::Invert(i, j));
+        for column in 0..side {
+            tasks.extend((column..side).map(|i| Task::Factor(i, column)));
+            if inverse.is_some() && column > 0 {
+                tasks.extend(row(column - 1));
+            }
+        }
+        if inverse.is_some() {
+            tasks.extend(row(side - 1));
+        }
+        let (l, inverse) = (Grid::new(a), inverse.map(Grid::new));
+        Self { side, l, inverse, tasks, next: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+    }
+
+    fn work_together(&self) -> bool {
+        rayon::in_place_scope(|scope| {
+            (1..rayon::current_num_threads().min(self.side)).for_each(|_| scope.spawn(|_| self.work()));
+            self.work();
+        });
+        !self.failed.load(Ordering::Relaxed)
+    }
+
+    fn work(&self) {
+        /// Others do not wait for a thread that panicked.
+        struct Unfinished<'a>(&'a AtomicBool, bool);
+        impl Drop for Unfinished<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_or(self.1, Ordering::Relaxed);
+            }
+        }
+        let mut unfinished = Unfinished(&self.failed, true);
+        while let Some(&task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if self.task(task).is_none() {
+                return;
+            }
+        }
+        unfinished.1 = false;
+    }
+
+    /// A tile that another thread has done or is working on. None: it will not be done.
+    fn wait(&self, grid: &Grid<'a>, i: usize, j: usize) -> Option<MatRef<'a, f64>> {
+        let tile = &grid.done[j * self.side + i];
+        loop {
+            for _ in 0..SPINS {
+                if let Some(&tile) = tile.get() {
+                    return Some(tile);
+                }
+                std::hint::spin_loop();
+            }
+            if self.failed.load(Ordering::Relaxed) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// None where it failed, or another did.
+    fn task(&self, task: Task) -> Option<()> {
+        let less = |to: &mut MatMut<'a, f64>, a: MatRef<'a, f64>, b: MatRef<'_, f64>| {
+            matmul(to.as_mut(), Accum::Add, a, b, -1.0, Par::Seq);
+        };
+        let l = |i, j| self.wait(&self.l, i, j);
+        let (grid, at, tile) = match task {
+            Task::Factor(i, j) => {
+                let at = j * self.side + i;
+                let mut tile = self.l.take(at)?;
+                for k in 0..j {
+                    less(&mut tile, l(i, k)?, l(j, k)?.transpose());
+                }
+                match i == j {
+                    true => whole(tile.as_mut()).then_some(())?,
+                    false => solve_lower_triangular_in_place(l(j, j)?, tile.as_mut().transpose_mut(), Par::Seq),
+                }
+                (&self.l, at, tile)
+            }
+            Task::Invert(i, j) => {
+                let grid = self.inverse.as_ref()?;
+                let at = j * self.side + i;
+                let mut tile = grid.take(at)?;
+                match i == j {
+                    true => whole_inverse(l(i, i)?, tile.as_mut()),
+                    false => {
+                        for k in j..i {
+                            less(&mut tile, l(i, k)?, self.wait(grid, k, j)?);
+                        }
+                        solve_lower_triangular_in_place(l(i, i)?, tile.as_mut(), Par::Seq);
+                    }
+                }
+                (grid, at, tile)
+            }
+        };
+        grid.done[at].set(tile.into_const()).ok()
+    }
 }
 
 /// `(L L^T)^-1 x` in place of x. Of one vector, where a blocked solve is several times slower.
@@ -72,30 +212,9 @@ pub(super) fn solve(l: &Mat<f64>, x: &mut [f64]) {
     }
 }
 
-/// The inverse of L into the lower half of a column-major matrix of zeros, its columns `stride` apart.
-#[cfg(feature = "gpu")]
-pub(super) fn invert(l: faer::MatRef<'_, f64>, out: &mut [f64], stride: usize) {
-    let size = l.nrows();
-    let work = |(strip, columns): (usize, &mut [f64])| {
-        // What is above the diagonal stays zero.
-        let first = strip * STRIP;
-        let count = STRIP.min(size - first);
-        let columns = &mut columns[first..];
-        (0..count).for_each(|c| columns[c * (stride + 1)] = 1.0);
-        let columns = MatMut::from_column_major_slice_with_stride_mut(columns, size - first, count, stride);
-        solve_lower_triangular_in_place(l.get(first.., first..), columns, Par::Seq);
-    };
-    let strips = out.chunks_mut(STRIP * stride).enumerate();
-    match size <= ALONE {
-        true => strips.for_each(work),
-        false => strips.collect::<Vec<_>>().into_par_iter().for_each(work),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faer::MatRef;
 
     /// Positive definite, with a condition of about its size.
     fn matrix(size: usize) -> Mat<f64> {
@@ -113,15 +232,22 @@ mod tests {
 
     #[test]
     fn factors_and_inverses_are_right_and_the_same_for_any_threads() {
-        for size in [1, 5, 64, 256, 257, 320, 401] {
+        for size in [1, 5, 64, 128, 129, 192, 320, 401] {
             let v = matrix(size);
+            let stride = size + 3;
             let make = |threads| {
-                let mut l = v.clone();
-                assert!(on(threads, || factor(l.as_mut())));
-                lower(l.as_ref())
+                let (mut l, mut inverse) = (v.clone(), vec![0.0; size * stride]);
+                let out = MatMut::from_column_major_slice_with_stride_mut(&mut inverse, size, size, stride);
+                assert!(on(threads, || factor(l.as_mut(), Some(out))));
+                let mut alone = v.clone();
+                assert!(on(threads, || factor(alone.as_mut(), None)));
+                assert_eq!(lower(l.as_ref()), lower(alone.as_ref()), "{size}");
+                (lower(l.as_ref()), inverse)
             };
-            let l = make(1);
-            assert_eq!(l, make(3), "{size}");
+            let (l, inverse) = make(1);
+            for threads in [2, 5] {
+                assert!(make(threads) == (l.clone(), inverse.clone()), "{size}, {threads} threads");
+            }
             let error = (&l * l.transpose() - &v).norm_max();
             assert!(error <= 4.0 * size as f64 * f64::EPSILON * v.norm_max(), "{size}: {error:e}");
             let expected: Vec<f64> = (0..size).map(|i| 1.0 + (i % 7) as f64).collect();
@@ -129,21 +255,10 @@ mod tests {
             solve(&l, &mut x);
             let error = x.iter().zip(&expected).map(|(x, e)| (x - e).abs()).fold(0.0, f64::max);
             assert!(error <= 1e-9, "{size}: {error:e}");
-            #[cfg(feature = "gpu")]
-            {
-                let stride = size + 3;
-                let make = |threads| {
-                    let mut out = vec![0.0; size * stride];
-                    on(threads, || invert(l.as_ref(), &mut out, stride));
-                    out
-                };
-                let inverse = make(1);
-                assert_eq!(inverse, make(3), "{size}");
-                let inverse = MatRef::from_column_major_slice_with_stride(&inverse, size, size, stride);
-                let error = (&l * inverse - Mat::<f64>::identity(size, size)).norm_max();
-                let bound = size as f64 * f64::EPSILON * l.norm_l2() * inverse.norm_l2();
-                assert!(error <= bound && inverse == lower(inverse), "{size}: {error:e}, bound {bound:e}");
-            }
+            let inverse = MatRef::from_column_major_slice_with_stride(&inverse, size, size, stride);
+            let error = (&l * inverse - Mat::<f64>::identity(size, size)).norm_max();
+            let bound = size as f64 * f64::EPSILON * l.norm_l2() * inverse.norm_l2();
+            assert!(error <= bound && inverse == lower(inverse), "{size}: {error:e}, bound {bound:e}");
         }
     }
 
@@ -153,7 +268,7 @@ mod tests {
             for bad in [0, size / 2, size - 1] {
                 let mut v = matrix(size);
                 v[(bad, bad)] = -1.0;
-                assert!(!factor(v.as_mut()), "{size}, {bad}");
+                assert!(!on(3, || factor(v.as_mut(), None)), "{size}, {bad}");
             }
         }
     }

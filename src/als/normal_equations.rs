@@ -11,9 +11,6 @@ use faer::{Accum, Mat, MatMut, MatRef, Par};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
 use std::borrow::Cow;
-#[cfg(feature = "gpu")]
-use std::sync::OnceLock;
-
 /// Entries of a block of a factor's rows, and multiply-adds of a block of equations, about. Blocks are one thread's work and
 /// have sums of their own, added in order: the bits do not depend on the number of threads.
 const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
@@ -21,10 +18,6 @@ const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
 const GRAMS: (usize, usize) = (16, 1024);
 /// Columns of a strip of a gram.
 const STRIP: usize = 32;
-
-/// Largest system for which one thread does everything.
-#[cfg(feature = "gpu")]
-const ALONE: usize = 128;
 
 /// `work` on every index below `count`, in order, shared out or here: to wake a thread takes longer than small work.
 fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
@@ -88,9 +81,8 @@ pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize
 pub struct NormalEquations {
     blocks: Vec<Factored>,
     rank: usize,
-    /// Once it is asked for.
-    #[cfg(feature = "gpu")]
-    root: OnceLock<Vec<f64>>,
+    /// Empty where it was not asked for.
+    root: Vec<f64>,
 }
 
 enum Factored {
@@ -105,26 +97,27 @@ fn failed(mode: usize, rank: usize, reason: &str) -> Error {
 }
 
 impl NormalEquations {
-    /// Factors V, one system, for a G that is known to `eps`. `mode` is for messages.
+    /// Factors V, one system, for a G that is known to `eps`; with a root of that stride. `mode` is for messages.
     #[cfg(all(test, feature = "gpu"))]
-    pub(crate) fn new(v: &Array2<f64>, eps: f64, mode: usize) -> Result<Self> {
-        Self::blocks(v, v.nrows(), eps, mode)
+    pub(crate) fn new(v: &Array2<f64>, eps: f64, stride: usize, mode: usize) -> Result<Self> {
+        Self::blocks(v, v.nrows(), eps, Some(stride), mode)
     }
 
-    /// Factors the diagonal blocks of V, of `rank` rows each, for a G that is known to `eps`. `mode` is for messages.
-    pub(crate) fn blocks(v: &Array2<f64>, rank: usize, eps: f64, mode: usize) -> Result<Self> {
+    /// Factors the diagonal blocks of V, of `rank` rows each, for a G that is known to `eps`. With a root whose rows have this
+    /// `stride`, if there is one. `mode` is for messages.
+    pub(crate) fn blocks(v: &Array2<f64>, rank: usize, eps: f64, stride: Option<usize>, mode: usize) -> Result<Self> {
         if !v.iter().fold(true, |finite, v| finite & v.is_finite()) {
             return Err(failed(mode, rank, "the product of the grams is not finite"));
         }
-        let firsts = (0..v.nrows()).step_by(rank);
-        let blocks =
-            firsts.map(|first| Factored::new(v.slice(s![first..first + rank, first..first + rank]), eps, mode));
-        Ok(Self {
-            blocks: blocks.collect::<Result<_>>()?,
-            rank,
-            #[cfg(feature = "gpu")]
-            root: OnceLock::new(),
-        })
+        let mut root = vec![0.0; v.nrows() * stride.unwrap_or(0)];
+        let mut rows = root.chunks_mut(rank * stride.unwrap_or(1));
+        let mut blocks = Vec::new();
+        for first in (0..v.nrows()).step_by(rank) {
+            let block = v.slice(s![first..first + rank, first..first + rank]);
+            let rows = rows.next().map(|rows| &mut rows[first..]).zip(stride);
+            blocks.push(Factored::new(block, eps, rows, mode)?);
+        }
+        Ok(Self { blocks, rank, root })
     }
 
     /// V was singular to the precision of G's dtype.
@@ -132,24 +125,19 @@ impl NormalEquations {
         self.blocks.iter().any(|block| matches!(block, Factored::Spectral(..)))
     }
 
-    /// The condition, and meanwhile the root for a device whose rows have this stride, so that it is there when it is asked for.
-    pub(super) fn condition_and_root(&self, v: &Array2<f64>, stride: Option<usize>) -> f64 {
-        #[cfg(feature = "gpu")]
-        if let Some(stride) = stride.filter(|_| self.rank > ALONE) {
-            return rayon::join(|| self.condition(v), || self.root(stride)).0;
-        }
-        let _ = stride;
-        self.condition(v)
-    }
-
     /// About the condition of V: its largest row sum times the 2-norm of its inverse, from a few steps of inverse
-    /// iteration; that of the worst block. Infinite where V was singular.
-    pub(super) fn condition(&self, v: &Array2<f64>) -> f64 {
+    /// iteration; that of the worst block. Infinite where V was singular. Where there is a root, which bounds that norm, and the
+    /// bound shows the condition to be `harmless` or less, the bound: steps take longer.
+    pub(super) fn condition(&self, v: &Array2<f64>, harmless: f64) -> f64 {
         let one = |(b, block): (usize, &Factored)| {
             let Factored::Cholesky(l) = block else { return f64::INFINITY };
             let first = b * self.rank;
             let v = v.slice(s![first..first + self.rank, first..first + self.rank]);
             let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
+            let bound = largest * self.bound_of_inverse(b);
+            if bound <= harmless {
+                return bound;
+            }
             // From a vector that is orthogonal to nothing in particular.
             let sign = |r: usize| if r.is_multiple_of(2) { 1.0 } else { -1.0 };
             let mut x: Vec<f64> = (0..v.nrows()).map(|r| sign(r) * (1.0 + ((r * 7919) % 101) as f64 / 101.0)).collect();
@@ -163,6 +151,22 @@ impl NormalEquations {
             largest * smallest
         };
         self.blocks.iter().enumerate().map(one).fold(0.0, f64::max)
+    }
+
+    /// No less than the 2-norm of the inverse of a block, F F^T: the largest row sum of F times that of F^T. Infinite without a root.
+    fn bound_of_inverse(&self, block: usize) -> f64 {
+        if self.root.is_empty() {
+            return f64::INFINITY;
+        }
+        let stride = self.root.len() / (self.rank * self.blocks.len());
+        let first = block * self.rank;
+        let (mut most, mut columns) = (0.0f64, vec![0.0; self.rank]);
+        for row in self.root.chunks(stride).skip(first).take(self.rank) {
+            let row = &row[first..first + self.rank];
+            columns.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.abs());
+            most = most.max(row.iter().map(|v| v.abs()).sum());
+        }
+        most * columns.into_iter().fold(0.0, f64::max)
     }
 
     /// A from G, `I x R`.
@@ -222,38 +226,24 @@ impl NormalEquations {
     /// than `|X|`, and rounding comes to `eps64 sqrt(cond V) |X|` in the model. That is what the triangular solves make,
     /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
     #[cfg(feature = "gpu")]
-    pub(crate) fn root(&self, stride: usize) -> &[f64] {
-        self.root.get_or_init(|| self.make_root(stride))
-    }
-
-    #[cfg(feature = "gpu")]
-    fn make_root(&self, stride: usize) -> Vec<f64> {
-        let (rank, columns) = (self.rank, self.rank * self.blocks.len());
-        let mut root = vec![0.0; columns * stride];
-        for ((b, block), rows) in self.blocks.iter().enumerate().zip(root.chunks_mut(rank * stride)) {
-            let first = b * rank;
-            match block {
-                // A row of the root is a column of the inverse of L.
-                Factored::Cholesky(l) => cholesky::invert(l.as_ref(), &mut rows[first..], stride),
-                Factored::Spectral(vectors, inverse) => {
-                    for (row, out) in rows.chunks_mut(stride).enumerate() {
-                        let values = vectors.row(row).iter().zip(inverse).enumerate();
-                        values.for_each(|(c, (v, inverse))| out[first + c] = v * inverse.sqrt());
-                    }
-                }
-            }
-        }
-        root
+    pub(crate) fn root(&self) -> &[f64] {
+        &self.root
     }
 }
 
 impl Factored {
-    fn new(v: ArrayView2<'_, f64>, eps: f64, mode: usize) -> Result<Self> {
+    /// `root`: where the rows of a root begin, zeros, and their stride.
+    fn new(v: ArrayView2<'_, f64>, eps: f64, root: Option<(&mut [f64], usize)>, mode: usize) -> Result<Self> {
         let rank = v.nrows();
         // A copy of a symmetric matrix is one of its transpose: row-major and column-major are the same.
         let mut l = Mat::zeros(rank, rank);
         l.col_iter_mut().zip(v.rows()).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, v)| *to = *v));
-        if cholesky::factor(l.as_mut()) {
+        let mut root = root;
+        // A row of the root is a column of the inverse of L.
+        let inverse = root
+            .as_mut()
+            .map(|(rows, stride)| MatMut::from_column_major_slice_with_stride_mut(rows, rank, rank, *stride));
+        if cholesky::factor(l.as_mut(), inverse) {
             let pivots = (0..rank).map(|r| l[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
@@ -270,7 +260,13 @@ impl Factored {
             .map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
         let lambda: Vec<f64> = lambda.column_vector().iter().copied().collect();
         let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
-        let inverse = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
+        let inverse: Vec<f64> = lambda.into_iter().map(|l| if l > cutoff { 1.0 / l } else { 0.0 }).collect();
+        if let Some((rows, stride)) = root {
+            for (row, out) in rows.chunks_mut(stride).take(rank).enumerate() {
+                let values = out.iter_mut().zip(vectors.row(row).iter()).zip(&inverse);
+                values.for_each(|((out, v), inverse)| *out = v * inverse.sqrt());
+            }
+        }
         Ok(Self::Spectral(vectors, inverse))
     }
 }
@@ -368,4 +364,53 @@ pub(super) fn normalize<T: Real>(a: Array2<f64>) -> Result<(Array1<f64>, Array2<
     let unit = Array2::from_shape_vec((rows, columns), unit);
     let unit = unit.map_err(|e| Error::Linalg { what: "the norms of a factor", reason: e.to_string() })?;
     Ok((norms, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of unit columns, with a cosine of about `c` between any two.
+    fn v(rank: usize, c: f64) -> Array2<f64> {
+        Array2::from_shape_fn((rank, rank), |(i, j)| if i == j { 1.0 } else { c + 1e-3 * ((i * j) % 7) as f64 / 7.0 })
+    }
+
+    /// `F F^T V = I` for every block, by Cholesky and by eigenvectors, for sizes of one tile and of several.
+    #[test]
+    fn a_root_is_one_of_the_inverse() {
+        for (rank, starts, eps) in [(5, 1, 1e-7), (5, 3, 1e-7), (130, 2, 1e-7), (130, 2, 1e-2), (300, 1, 1e-12)] {
+            let (all, stride) = (rank * starts, rank * starts + 3);
+            let own: Vec<_> = (0..starts).map(|start| v(rank, 0.3 * start as f64)).collect();
+            let blocks = Array2::from_shape_fn((all, all), |(i, j)| own[i / rank][[i % rank, j % rank]]);
+            let blocks = keep_blocks(blocks, rank);
+            let normal = NormalEquations::blocks(&blocks, rank, eps, Some(stride), 0).unwrap();
+            assert_eq!(normal.deficient(), eps == 1e-2);
+            let root = ArrayView2::from_shape((all, stride), &normal.root).unwrap();
+            assert!(root.slice(s![.., all..]).iter().all(|&v| v == 0.0));
+            let root = root.slice(s![.., ..all]);
+            let product = root.dot(&root.t()).dot(&blocks);
+            // Eigenvalues that do not count leave a projection.
+            let once = if normal.deficient() { product.dot(&product) } else { Array2::eye(all) };
+            let error = (&product - &once).iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            let condition = normal.condition(&blocks, 0.0);
+            let bound = if condition.is_finite() { condition * rank as f64 * 1e-15 } else { 1e-10 };
+            assert!(error <= bound, "R {rank}, {starts}: {error:e}, bound {bound:e}");
+        }
+    }
+
+    /// What is said to be harmless is so: the bound is above the condition, and not by much where columns are independent.
+    #[test]
+    fn the_bound_is_one() {
+        for rank in [1, 7, 140] {
+            for c in [0.0, 0.5, 0.99] {
+                let v = v(rank, c);
+                let normal = NormalEquations::blocks(&v, rank, 1e-13, Some(rank), 0).unwrap();
+                let (condition, bound) = (normal.condition(&v, 0.0), normal.condition(&v, f64::MAX));
+                assert!(bound >= 0.999 * condition, "R {rank}, cosine {c}: {condition:e} and {bound:e}");
+                assert!(bound <= 100.0 * condition, "R {rank}, cosine {c}: {condition:e} and {bound:e}");
+                let without = NormalEquations::blocks(&v, rank, 1e-13, None, 0).unwrap();
+                assert_eq!(without.condition(&v, f64::MAX), condition);
+            }
+        }
+    }
 }

@@ -184,15 +184,15 @@ impl<'a, T: Real> Run<'a, T> {
         let clock = Instant::now();
         let eps = <T as num_traits::Float>::epsilon().f64();
         let ridged = with_ridge(v, self.options.ridge);
-        let mut normal = NormalEquations::blocks(&ridged, rank, eps, mode)?;
         let stride = self.steps.root_stride().filter(|_| self.nonneg[mode].is_none());
-        let condition = if T::DTYPE == Dtype::F32 { normal.condition_and_root(&ridged, stride) } else { 1.0 };
+        let mut normal = NormalEquations::blocks(&ridged, rank, eps, stride, mode)?;
+        let condition = if T::DTYPE == Dtype::F32 { normal.condition(&ridged, COARSE / eps) } else { 1.0 };
         let mut wide = false;
         // f32 sums are too coarse for equations like these.
         if condition * eps > COARSE {
             wide = self.steps.can_widen(mode)?;
             if wide {
-                normal = NormalEquations::blocks(&ridged, rank, WIDE_EPS, mode)?;
+                normal = NormalEquations::blocks(&ridged, rank, WIDE_EPS, stride, mode)?;
             }
             let remedy = if wide { "some sums are in f64, which takes longer" } else { "use dtype f64" };
             tell(&mut self.state.warnings, "ill-conditioned", || {

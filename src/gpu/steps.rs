@@ -324,7 +324,7 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         let passes = self.started.take().map_or(0, |(.., passes)| passes);
         let mut seconds = Seconds::default();
         let clock = Instant::now();
-        let root = normal.root(column_stride(self.rank));
+        let root = normal.root();
         seconds.solve = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
         let bytes = self.segment() as u64 * 8;

@@ -24,7 +24,7 @@ fn an_mttkrp_that_overflows_is_named() {
     let updates: Vec<_> = plans.iter().map(|plan| UpdatePlan::new(plan, gpu.caps()).unwrap()).collect();
     let xd = gpu.upload_tensor(x.view()).unwrap();
     let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, no_tree(), updates, &xd, &factors).unwrap();
-    steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, 0).unwrap(), false).unwrap();
+    steps.update(0, &NormalEquations::new(&Array2::eye(3), 1e-7, column_stride(3), 0).unwrap(), false).unwrap();
     // The next MTTKRP does not overwrite what is looked at.
     steps.start(1).unwrap();
     let error = steps.finish().unwrap_err();
@@ -166,7 +166,7 @@ fn scales_follow_the_factors() {
     let without = DeviceCaps { f16_matrix_units: false, ..gpu.caps().clone() };
     let tree = TreePlan::new(&dims, rank, Tree::Two, None, &options, &without).unwrap();
     let mut steps = GpuSteps::<f32>::new(&gpu.inner, &plans, &tree, updates, &xd, &factors).unwrap();
-    let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, 0).unwrap();
+    let normal = NormalEquations::new(&Array2::eye(rank), 1e-7, column_stride(rank), 0).unwrap();
     let mut before = steps.u.ranges.clone();
     for mode in 0..3 {
         steps.start(mode).unwrap();
