@@ -43,7 +43,7 @@ fn case(dims: &[usize], mode: usize, rank: usize, method: Method) -> Value {
     }
     rows.resize(rows.len() + 2 * dims.len() * stride, 0.0);
     let slot = |slot: &Slot| format!("{slot:?}");
-    let scratch = [Slot::KhatriRao, Slot::Partial(0), Slot::Outer];
+    let scratch = [Slot::KhatriRao, Slot::Partial(0), Slot::Outer, Slot::Pieces];
     let scratch = scratch.iter().map(|s| (slot(s), json!({"bytes": plan.scratch_bytes(*s)})));
     let buffers: serde_json::Map<String, Value> = [
         (slot(&Slot::X(0)), json!({"f32": x.iter().collect::<Vec<_>>()})),

@@ -14,6 +14,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const ALONE: usize = 128;
 /// Rows and columns of a tile.
 const TILE: usize = 64;
+/// Columns of an inverse that are made at a time.
+const STRIP: usize = 32;
 /// How often a thread looks for a tile before it lets others have its core.
 const SPINS: usize = 200;
 
@@ -35,10 +37,15 @@ fn whole(a: MatMut<'_, f64>) -> bool {
     cholesky_in_place(a, Default::default(), Par::Seq, MemStack::new(&mut memory), Default::default()).is_ok()
 }
 
-/// In place of zeros.
+/// In place of zeros, some columns at a time: those of a triangular matrix begin with zeros, which take no work.
 fn whole_inverse(l: MatRef<'_, f64>, mut inverse: MatMut<'_, f64>) {
-    (0..l.nrows()).for_each(|i| inverse[(i, i)] = 1.0);
-    solve_lower_triangular_in_place(l, inverse, Par::Seq);
+    let size = l.nrows();
+    for first in (0..size).step_by(STRIP) {
+        let end = size.min(first + STRIP);
+        let mut columns = inverse.as_mut().get_mut(first.., first..end);
+        (0..end - first).for_each(|i| columns[(i, i)] = 1.0);
+        solve_lower_triangular_in_place(l.get(first.., first..), columns, Par::Seq);
+    }
 }
 
 /// A tile of L, or of its inverse, by its row and column among them.

@@ -11,6 +11,7 @@ use faer::{Accum, Mat, MatMut, MatRef, Par};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
 use rayon::prelude::*;
 use std::borrow::Cow;
+
 /// Entries of a block of a factor's rows, and multiply-adds of a block of equations, about. Blocks are one thread's work and
 /// have sums of their own, added in order: the bits do not depend on the number of threads.
 const BLOCK: (usize, usize) = (1 << 16, 1 << 20);
@@ -225,6 +226,8 @@ impl NormalEquations {
     /// `V^-1`: G F is X unfolded times an orthonormal basis of the Khatri-Rao product's columns, so nothing in it is larger
     /// than `|X|`, and rounding comes to `eps64 sqrt(cond V) |X|` in the model. That is what the triangular solves make,
     /// while `G V^-1` cancels and would make `eps64 cond V |X|`, as much as X itself where f64 data are ill-conditioned.
+    ///
+    /// Empty where none was asked for.
     #[cfg(feature = "gpu")]
     pub(crate) fn root(&self) -> &[f64] {
         &self.root

@@ -323,9 +323,11 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         self.submit_unless_started(mode, kernels)?;
         let passes = self.started.take().map_or(0, |(.., passes)| passes);
         let mut seconds = Seconds::default();
-        let clock = Instant::now();
         let root = normal.root();
-        seconds.solve = clock.elapsed().as_secs_f64();
+        if root.len() != self.rank * column_stride(self.rank) {
+            let message = format!("the root has {} numbers, rank {}", root.len(), self.rank);
+            return Err(Error::Gpu { during: "an update".into(), message });
+        }
         let clock = Instant::now();
         let bytes = self.segment() as u64 * 8;
         let (sender, mapped) = channel();

@@ -413,7 +413,7 @@ impl MttkrpPlan {
         self.walk.as_ref()
     }
 
-    /// Bytes of one scratch buffer on a GPU: GEMM has three, FUSED one for each slab that is
+    /// Bytes of one scratch buffer on a GPU: GEMM has four, FUSED one for each slab that is
     /// in work at the same time (none for [`Reduction::Atomics`]), the others none.
     ///
     /// ```

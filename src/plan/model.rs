@@ -127,7 +127,7 @@ pub struct ModelBlocks {
     pub column_block: usize,
     /// Rows and columns of a tile of the product: BM and BN of GEMM and FUSED.
     pub product: [usize; 2],
-    /// Pieces of FUSED's reduction, each with a partial result.
+    /// Pieces of the reduction of FUSED and of GEMM on a GPU, each with a partial result.
     pub pieces: usize,
     /// FUSED keeps products along runs of the last other mode.
     pub runs: bool,
