@@ -2,7 +2,7 @@
 //! Computes   G[g_row0 + i, column0 + r] (+)= unscale * scale[r] * sum_piece partial[piece, i, r]
 //! Bindings   0 p uniform ReduceParams | 1 partial read vec4 Real [pieces, partial_rows, partial_stride4] | 2 factors read vec4 Stored, row scale_row is scale | 3 g read_write vec4 Real [I_n or rows of GEMM's one-sided product, stride4]
 //! Spec       LANES invocations that share the pieces of one output, OUTPUTS vec4s of a workgroup
-//! Grid       (rows * columns4 / OUTPUTS, folded over y, 1)          src/plan/fused.rs, src/plan/gemm.rs
+//! Grid       (rows * columns4 / OUTPUTS, folded over y, 1)          src/plan/fused.rs and src/plan/gemm.rs
 //! Order      every LANES-th piece in a chain, then lanes in a chain, then one addition per slab, and of GEMM per piece of its Khatri-Rao rows: repeatable
 //! Twin       -
 //! Reference  -
