@@ -264,8 +264,14 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
 }
 
 /// Invocations that share the pieces of one output, and outputs of a workgroup, in `reduce_partials`.
-pub(super) fn reduce_shape(pieces: usize) -> (usize, usize) {
+fn reduce_shape(pieces: usize) -> (usize, usize) {
     if pieces >= 16 { (8, 32) } else { (1, 64) }
+}
+
+/// The longest chain of additions of [`add_pieces`], that to what is in the result included.
+pub(super) fn reduce_chain(pieces: usize) -> usize {
+    let (lanes, _) = reduce_shape(pieces);
+    pieces.div_ceil(lanes) + lanes + 1
 }
 
 /// The dispatch that adds pieces up in a fixed order; its grid is set here.
@@ -355,9 +361,8 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
             let mut reductions = Vec::new();
             for (place, Job { index, slab, view, kernel, cut, .. }) in batch.into_iter().enumerate() {
                 fused.partial_bytes[place] = fused.partial_bytes[place].max(cut.bytes);
-                let (lanes, _) = reduce_shape(cut.pieces);
                 chain += (kernel.chain)(&kernel, cut.piece);
-                chain += if adds { cut.pieces } else { cut.pieces.div_ceil(lanes) + lanes + 1 };
+                chain += if adds { cut.pieces } else { reduce_chain(cut.pieces) };
                 let others = || problem.other_modes();
                 let all_row0 = problem.row0(slab);
                 let partial_rows = cut.m_tiles * kernel.bm;

@@ -2,7 +2,7 @@
 //! element-wise contraction. Every large operand is made in pieces that fit a buffer.
 
 use super::entrywise::per_mode;
-use super::fused::{add_pieces, reduce_shape};
+use super::fused::{add_pieces, reduce_chain};
 use super::kernel::{Dispatch, GemmParams, KernelSpec, KhatriRaoParams, MultiplySumParams, Params, ReduceParams, Slot};
 use super::memory::{Slab, column_stride};
 use super::{DeviceCaps, Problem, fold_grid, tuning};
@@ -219,8 +219,7 @@ pub(super) fn chain(problem: &Problem, slabs: &[Slab], limit: u64) -> u64 {
         let product = |k: Range<usize>| {
             let piece = piece(sides.m, width, k.len(), most);
             let count = k.len().div_ceil(piece);
-            let (lanes, _) = reduce_shape(count);
-            if count == 1 { piece } else { piece + count.div_ceil(lanes) + lanes + 1 }
+            if count == 1 { piece } else { piece + reduce_chain(count) }
         };
         let added = sides.k.div_ceil(most) * length.max(1).div_ceil(most) * sides.m.div_ceil(most);
         (pieces(sides.k, most).map(product).sum::<usize>() + length + added) as u64

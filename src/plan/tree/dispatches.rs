@@ -1,6 +1,6 @@
 //! The dispatches of a kept product, and of the MTTKRPs that follow from it.
 
-use super::super::fused::{View, add_pieces, first_of_rows, kernel, reduce_shape};
+use super::super::fused::{View, add_pieces, first_of_rows, kernel, reduce_chain};
 use super::super::kernel::{Dispatch, FusedParams, KernelSpec, MultiTtvParams, Params, ReduceParams, Slot};
 use super::super::memory::{column_stride, group_scale_row, weights_row};
 use super::super::{Problem, entrywise::per_mode, fold_grid, tuning};
@@ -270,8 +270,7 @@ impl Asked<'_> {
         };
         let slots = vec![Slot::Partial(0), Slot::Factors(0), Slot::G(0)];
         let reduce = add_pieces(reduce, dtype, dtype, slots, index, self.caps)?;
-        let (lanes, _) = reduce_shape(pieces);
-        let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + pieces.div_ceil(lanes) + lanes + 1;
+        let additions = piece.div_ceil(blocks.lanes) + blocks.lanes + reduce_chain(pieces);
         Ok(([sum, reduce], additions as u64, one * pieces as u64))
     }
 }
