@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let tm = (li / (BN / TN)) * TM;
     let tn = (li % (BN / TN)) * TN;
     var acc: array<Real, TM * TN>;
-    for (var i = 0u; i < TM * TN; i++) {
+    for (var i = 0u; i < TM * TN; i++) { // @unroll
         acc[i] = Real(0);
     }
     for (var k0 = first; k0 < end; k0 += BK) {
@@ -82,22 +82,22 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         for (var kk = 0u; kk < BK; kk++) {
             var left: array<Real, TM>;
             var right: array<Real, TN>;
-            for (var i = 0u; i < TM; i++) {
+            for (var i = 0u; i < TM; i++) { // @unroll
                 left[i] = xs[kk * BM + tm + i];
             }
-            for (var j = 0u; j < TN; j++) {
+            for (var j = 0u; j < TN; j++) { // @unroll
                 right[j] = bs[kk * BN + tn + j];
             }
-            for (var i = 0u; i < TM; i++) {
-                for (var j = 0u; j < TN; j++) {
+            for (var i = 0u; i < TM; i++) { // @unroll
+                for (var j = 0u; j < TN; j++) { // @unroll
                     acc[i * TN + j] += left[i] * right[j];
                 }
             }
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < TM; i++) {
-        for (var j = 0u; j < TN; j++) {
+    for (var i = 0u; i < TM; i++) { // @unroll
+        for (var j = 0u; j < TN; j++) { // @unroll
             let m = m0 + tm + i;
             let r = n0 + tn + j;
             if m < p.m && r < p.rank {

@@ -57,14 +57,14 @@ for dtype in f32 $f64; do
   step "memory-3way-$dtype" 20 quiet "${memory[@]}" --dims "$dims3" --dtype "$dtype" --name "memory-3way-$dtype"
   step "memory-4way-$dtype" 20 quiet "${memory[@]}" --dims "$dims4" --dtype "$dtype" --name "memory-4way-$dtype"
 done
-step 3way-f32 70 rates "${measure[@]}" --dims "$dims3" --name 3way-f32
+step 3way-f32 110 rates "${measure[@]}" --dims "$dims3" --name 3way-f32
 step als-3way-f32 60 sweeps "${als[@]}" --dims "$dims3" --name als-3way-f32
 tiles=(--ranks "$tile_ranks" --modes "$tile_modes" --seconds "$seconds" --csv tile-widths.csv -q)
 step tile-widths 100 last sweep-tile --device "$device" "${tile_dims[@]/#/--dims=}" "${tiles[@]}"
-step 4way-f32 70 rates "${measure[@]}" --dims "$dims4" --name 4way-f32
+step 4way-f32 170 rates "${measure[@]}" --dims "$dims4" --name 4way-f32
 step als-4way-f32 60 sweeps "${als[@]}" --dims "$dims4" --name als-4way-f32
 if [ -n "$f64" ]; then
-  step 3way-f64 70 rates "${measure[@]}" --dims "$dims3" --dtype f64 --name 3way-f64
+  step 3way-f64 150 rates "${measure[@]}" --dims "$dims3" --dtype f64 --name 3way-f64
 fi
 echo "all: $((SECONDS - start)) s; results in $out"
 exit $failed
