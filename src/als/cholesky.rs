@@ -19,15 +19,16 @@ const STRIP: usize = 32;
 /// How often a thread looks for a tile before it lets others have its core.
 const SPINS: usize = 200;
 
-/// Replaces the lower half of a symmetric matrix by L, and the zeros of another by the inverse of L; whether the first is
-/// positive definite. What is above the diagonal of the first may be overwritten with anything.
-pub(super) fn factor(mut a: MatMut<'_, f64>, inverse: Option<MatMut<'_, f64>>) -> bool {
-    if a.nrows() > ALONE {
-        return Tiles::new(a, inverse).work_together();
+/// Writes L of a symmetric matrix, and the inverse of L; whether the matrix is positive definite. What is above the diagonal
+/// of L becomes anything; that of the inverse is left as it is but for tiles on the diagonal, where it has to be zeros.
+pub(super) fn factor(v: MatRef<'_, f64>, mut l: MatMut<'_, f64>, inverse: Option<MatMut<'_, f64>>) -> bool {
+    if v.nrows() > ALONE {
+        return Tiles::new(v, l, inverse).work_together();
     }
-    let done = whole(a.as_mut());
+    l.copy_from(v);
+    let done = whole(l.as_mut());
     if let Some(inverse) = inverse.filter(|_| done) {
-        whole_inverse(a.as_ref(), inverse);
+        whole_inverse(l.as_ref(), inverse);
     }
     done
 }
@@ -37,12 +38,13 @@ fn whole(a: MatMut<'_, f64>) -> bool {
     cholesky_in_place(a, Default::default(), Par::Seq, MemStack::new(&mut memory), Default::default()).is_ok()
 }
 
-/// In place of zeros, some columns at a time: those of a triangular matrix begin with zeros, which take no work.
+/// Some columns at a time: those of a triangular matrix begin with zeros, which take no work.
 fn whole_inverse(l: MatRef<'_, f64>, mut inverse: MatMut<'_, f64>) {
     let size = l.nrows();
     for first in (0..size).step_by(STRIP) {
         let end = size.min(first + STRIP);
         let mut columns = inverse.as_mut().get_mut(first.., first..end);
+        columns.fill(0.0);
         (0..end - first).for_each(|i| columns[(i, i)] = 1.0);
         solve_lower_triangular_in_place(l.get(first.., first..), columns, Par::Seq);
     }
@@ -89,6 +91,7 @@ impl<'a> Grid<'a> {
 struct Tiles<'a> {
     /// Tiles along a side.
     side: usize,
+    v: MatRef<'a, f64>,
     l: Grid<'a>,
     inverse: Option<Grid<'a>>,
     tasks: Vec<Task>,
@@ -98,8 +101,8 @@ struct Tiles<'a> {
 }
 
 impl<'a> Tiles<'a> {
-    fn new(a: MatMut<'a, f64>, inverse: Option<MatMut<'a, f64>>) -> Self {
-        let side = a.nrows().div_ceil(TILE);
+    fn new(v: MatRef<'a, f64>, l: MatMut<'a, f64>, inverse: Option<MatMut<'a, f64>>) -> Self {
+        let side = v.nrows().div_ceil(TILE);
         let mut tasks = Vec::new();
         // Rows of the inverse fill the time that threads would wait for the next column of L.
         let row = |i: usize| (0..=i).map(move |j| Task::Invert(i, j));
@@ -112,8 +115,8 @@ impl<'a> Tiles<'a> {
         if inverse.is_some() {
             tasks.extend(row(side - 1));
         }
-        let (l, inverse) = (Grid::new(a), inverse.map(Grid::new));
-        Self { side, l, inverse, tasks, next: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+        let (l, inverse) = (Grid::new(l), inverse.map(Grid::new));
+        Self { side, v, l, inverse, tasks, next: AtomicUsize::new(0), failed: AtomicBool::new(false) }
     }
 
     fn work_together(&self) -> bool {
@@ -160,16 +163,18 @@ impl<'a> Tiles<'a> {
 
     /// None where it failed, or another did.
     fn task(&self, task: Task) -> Option<()> {
-        let less = |to: &mut MatMut<'a, f64>, a: MatRef<'a, f64>, b: MatRef<'_, f64>| {
-            matmul(to.as_mut(), Accum::Add, a, b, -1.0, Par::Seq);
+        let less = |to: &mut MatMut<'a, f64>, accum: Accum, a: MatRef<'a, f64>, b: MatRef<'_, f64>| {
+            matmul(to.as_mut(), accum, a, b, -1.0, Par::Seq);
         };
         let l = |i, j| self.wait(&self.l, i, j);
         let (grid, at, tile) = match task {
             Task::Factor(i, j) => {
                 let at = j * self.side + i;
                 let mut tile = self.l.take(at)?;
+                let (rows, columns) = (tile.nrows(), tile.ncols());
+                tile.copy_from(self.v.submatrix(i * TILE, j * TILE, rows, columns));
                 for k in 0..j {
-                    less(&mut tile, l(i, k)?, l(j, k)?.transpose());
+                    less(&mut tile, Accum::Add, l(i, k)?, l(j, k)?.transpose());
                 }
                 match i == j {
                     true => whole(tile.as_mut()).then_some(())?,
@@ -185,7 +190,8 @@ impl<'a> Tiles<'a> {
                     true => whole_inverse(l(i, i)?, tile.as_mut()),
                     false => {
                         for k in j..i {
-                            less(&mut tile, l(i, k)?, self.wait(grid, k, j)?);
+                            let accum = if k == j { Accum::Replace } else { Accum::Add };
+                            less(&mut tile, accum, l(i, k)?, self.wait(grid, k, j)?);
                         }
                         solve_lower_triangular_in_place(l(i, i)?, tile.as_mut(), Par::Seq);
                     }
@@ -243,11 +249,15 @@ mod tests {
             let v = matrix(size);
             let stride = size + 3;
             let make = |threads| {
-                let (mut l, mut inverse) = (v.clone(), vec![0.0; size * stride]);
-                let out = MatMut::from_column_major_slice_with_stride_mut(&mut inverse, size, size, stride);
-                assert!(on(threads, || factor(l.as_mut(), Some(out))));
-                let mut alone = v.clone();
-                assert!(on(threads, || factor(alone.as_mut(), None)));
+                let (mut l, mut inverse) = (Mat::zeros(size, size), vec![0.0; size * stride]);
+                let mut out = MatMut::from_column_major_slice_with_stride_mut(&mut inverse, size, size, stride);
+                assert!(on(threads, || factor(v.as_ref(), l.as_mut(), Some(out.as_mut()))));
+                // What another has left makes no difference.
+                let mut alone = Mat::full(size, size, 7.0);
+                (0..size).for_each(|j| out.as_mut().col_mut(j).subrows_mut(j, size - j).fill(7.0));
+                assert!(on(threads, || factor(v.as_ref(), alone.as_mut(), Some(out))));
+                assert_eq!(lower(l.as_ref()), lower(alone.as_ref()), "{size}");
+                assert!(on(threads, || factor(v.as_ref(), alone.as_mut(), None)));
                 assert_eq!(lower(l.as_ref()), lower(alone.as_ref()), "{size}");
                 (lower(l.as_ref()), inverse)
             };
@@ -275,7 +285,8 @@ mod tests {
             for bad in [0, size / 2, size - 1] {
                 let mut v = matrix(size);
                 v[(bad, bad)] = -1.0;
-                assert!(!on(3, || factor(v.as_mut(), None)), "{size}, {bad}");
+                let mut l = Mat::zeros(size, size);
+                assert!(!on(3, || factor(v.as_ref(), l.as_mut(), None)), "{size}, {bad}");
             }
         }
     }

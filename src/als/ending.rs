@@ -31,7 +31,7 @@ pub(super) fn result<T: Real>(
     let fit = fits.last().copied().or(state.initial_fit);
     let fit = fit.ok_or(Error::Overflow { what: "a weight of the start".into(), dtype: "f64", index: vec![] })?;
     let start_fits = state.trace.fits.pop().unwrap_or_else(|| vec![fit]);
-    let h = keep_blocks(hadamard(&state.grams, rank * options.starts, None), rank);
+    let h = keep_blocks(hadamard(&state.grams, rank * options.starts, None, Array2::zeros((0, 0))), rank);
     let h = h.slice(s![best * rank..(best + 1) * rank, best * rank..(best + 1) * rank]);
     let sorted = fixed.iter().all(Option::is_none);
     let order = if sorted { by_falling_weight(&weights) } else { (0..rank).collect() };

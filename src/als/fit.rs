@@ -1,7 +1,8 @@
 //! The norm of X and the fit of a model, in f64 and without overflow on the way.
 
+use super::normal_equations::in_lanes;
 use crate::{Error, Real, Result, Shape};
-use ndarray::{ArrayView1, ArrayView2, ArrayViewD, Zip, s};
+use ndarray::{Array1, ArrayView1, ArrayView2, ArrayViewD, Zip, s};
 use rayon::prelude::*;
 
 /// Entries summed by one task. Fixed, so that the sum does not depend on the number of threads.
@@ -62,11 +63,10 @@ pub(super) fn fit(
     let unit = if most > 1e100 { (-most.log2().ceil().min(1000.0)).exp2() } else { 1.0 };
     let weights = weights.mapv(|w| w / norm * unit);
     let inner: f64 = inner.iter().zip(&weights).map(|(inner, w)| inner / norm * w).sum();
-    let mut model = 0.0;
+    let (mut model, mut products) = (0.0, Array1::zeros(weights.len()));
     for ((v, gram), w) in h[0].rows().into_iter().zip(h[1].rows()).zip(&weights) {
-        let mut row = 0.0;
-        Zip::from(v).and(gram).and(&weights).for_each(|v, gram, w| row += v * gram * w);
-        model += w * row;
+        Zip::from(&mut products).and(v).and(gram).and(&weights).for_each(|p, v, gram, w| *p = v * gram * w);
+        model += w * in_lanes(products.as_slice().unwrap_or_default(), |p| p);
     }
     let square = unit * unit - 2.0 * unit * inner + model;
     if !square.is_finite() {

@@ -8,7 +8,7 @@ use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_
 use faer::linalg::matmul::matmul;
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
 use faer::{Accum, Mat, MatMut, MatRef, Par};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
@@ -23,6 +23,15 @@ const STRIP: usize = 32;
 /// `work` on every index below `count`, in order, shared out or here: to wake a thread takes longer than small work.
 fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
     if share { (0..count).into_par_iter().map(work).collect() } else { (0..count).map(work).collect() }
+}
+
+/// The sum over numbers, of each as it terms, in lanes: a single chain takes several times as long.
+pub(super) fn in_lanes<T: Copy>(numbers: &[T], term: impl Fn(T) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let (mut sums, whole) = ([0.0; LANES], numbers.chunks_exact(LANES));
+    let rest: f64 = whole.remainder().iter().map(|&v| term(v)).sum();
+    whole.for_each(|chunk| sums.iter_mut().zip(chunk).for_each(|(sum, &v)| *sum += term(v)));
+    rest + sums.iter().sum::<f64>()
 }
 
 /// `A^T A`.
@@ -59,14 +68,17 @@ pub(super) fn gram<T: Real>(a: &Array2<T>) -> Array2<f64> {
     gram
 }
 
-/// The Hadamard product of the grams of all modes but `without`.
-pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize>) -> Array2<f64> {
+/// The Hadamard product of the grams of all modes but `without`, in the memory of `v` where it has the size.
+pub(super) fn hadamard(grams: &[Array2<f64>], rank: usize, without: Option<usize>, v: Array2<f64>) -> Array2<f64> {
     let mut others = grams.iter().enumerate().filter(|&(m, _)| Some(m) != without).map(|(_, gram)| gram);
+    let mut v = if v.dim() == (rank, rank) { v } else { Array2::zeros((rank, rank)) };
     match (others.next(), others.next()) {
-        (Some(first), Some(second)) => others.fold(first * second, |v, gram| v * gram),
-        (Some(one), None) => one.clone(),
-        (None, _) => Array2::ones((rank, rank)),
+        (Some(first), Some(second)) => Zip::from(&mut v).and(first).and(second).for_each(|v, a, b| *v = a * b),
+        (Some(one), None) => v.assign(one),
+        (None, _) => v.fill(1.0),
     }
+    others.for_each(|gram| v *= gram);
+    v
 }
 
 /// The normal equations A V = G of a mode, V symmetric and positive semidefinite with a diagonal of about ones (or
@@ -101,22 +113,40 @@ impl NormalEquations {
     /// Factors V, one system, for a G that is known to `eps`; with a root of that stride. `mode` is for messages.
     #[cfg(all(test, feature = "gpu"))]
     pub(crate) fn new(v: &Array2<f64>, eps: f64, stride: usize, mode: usize) -> Result<Self> {
-        Self::blocks(v, v.nrows(), eps, Some(stride), mode)
+        Self::blocks(v, v.nrows(), eps, Some(stride), mode, None)
     }
 
     /// Factors the diagonal blocks of V, of `rank` rows each, for a G that is known to `eps`. With a root whose rows have this
-    /// `stride`, if there is one. `mode` is for messages.
-    pub(crate) fn blocks(v: &Array2<f64>, rank: usize, eps: f64, stride: Option<usize>, mode: usize) -> Result<Self> {
-        if !v.iter().fold(true, |finite, v| finite & v.is_finite()) {
+    /// `stride`, if there is one. `mode` is for messages. Equations that are not needed any more may leave their memory:
+    /// new pages take as long as a good part of the work.
+    pub(crate) fn blocks(
+        v: &Array2<f64>,
+        rank: usize,
+        eps: f64,
+        stride: Option<usize>,
+        mode: usize,
+        before: Option<Self>,
+    ) -> Result<Self> {
+        let v = v.as_standard_layout();
+        let numbers = v.as_slice().unwrap_or_default();
+        if !numbers.iter().fold(true, |finite, v| finite & v.is_finite()) {
             return Err(failed(mode, rank, "the product of the grams is not finite"));
         }
-        let mut root = vec![0.0; v.nrows() * stride.unwrap_or(0)];
-        let mut rows = root.chunks_mut(rank * stride.unwrap_or(1));
+        let size = v.nrows() * stride.unwrap_or(0);
+        // Above its diagonal a root by Cholesky is zeros, as a new one.
+        let same = |before: &Self| before.rank == rank && before.root.len() == size && !before.deficient();
+        let (memory, mut root) = match before.filter(same) {
+            Some(before) => (before.blocks, before.root),
+            None => (Vec::new(), vec![0.0; size]),
+        };
+        let (mut memory, mut rows) = (memory.into_iter(), root.chunks_mut(rank * stride.unwrap_or(1)));
         let mut blocks = Vec::new();
+        // Symmetric: column-major as well.
+        let v = MatRef::from_column_major_slice(numbers, v.nrows(), v.nrows());
         for first in (0..v.nrows()).step_by(rank) {
-            let block = v.slice(s![first..first + rank, first..first + rank]);
+            let block = v.submatrix(first, first, rank, rank);
             let rows = rows.next().map(|rows| &mut rows[first..]).zip(stride);
-            blocks.push(Factored::new(block, eps, rows, mode)?);
+            blocks.push(Factored::new(block, eps, rows, mode, memory.next())?);
         }
         Ok(Self { blocks, rank, root })
     }
@@ -134,7 +164,10 @@ impl NormalEquations {
             let Factored::Cholesky(l) = block else { return f64::INFINITY };
             let first = b * self.rank;
             let v = v.slice(s![first..first + self.rank, first..first + self.rank]);
-            let largest = v.rows().into_iter().map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
+            // Symmetric: sums of columns are those of rows, and side by side.
+            let mut sums = Array1::<f64>::zeros(self.rank);
+            v.rows().into_iter().for_each(|row| sums.zip_mut_with(&row, |sum, v| *sum += v.abs()));
+            let largest = sums.into_iter().fold(0.0, f64::max);
             let bound = largest * self.bound_of_inverse(b);
             if bound <= harmless {
                 return bound;
@@ -162,10 +195,11 @@ impl NormalEquations {
         let stride = self.root.len() / (self.rank * self.blocks.len());
         let first = block * self.rank;
         let (mut most, mut columns) = (0.0f64, vec![0.0; self.rank]);
-        for row in self.root.chunks(stride).skip(first).take(self.rank) {
-            let row = &row[first..first + self.rank];
-            columns.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.abs());
-            most = most.max(row.iter().map(|v| v.abs()).sum());
+        for (r, row) in self.root.chunks(stride).skip(first).take(self.rank).enumerate() {
+            // Zeros before the diagonal.
+            let row = &row[first + r..first + self.rank];
+            columns[r..].iter_mut().zip(row).for_each(|(sum, v)| *sum += v.abs());
+            most = most.max(in_lanes(row, |v| v.abs()));
         }
         most * columns.into_iter().fold(0.0, f64::max)
     }
@@ -236,30 +270,35 @@ impl NormalEquations {
 
 impl Factored {
     /// `root`: where the rows of a root begin, zeros, and their stride.
-    fn new(v: ArrayView2<'_, f64>, eps: f64, root: Option<(&mut [f64], usize)>, mode: usize) -> Result<Self> {
+    fn new(
+        v: MatRef<'_, f64>,
+        eps: f64,
+        mut root: Option<(&mut [f64], usize)>,
+        mode: usize,
+        before: Option<Self>,
+    ) -> Result<Self> {
         let rank = v.nrows();
-        // A copy of a symmetric matrix is one of its transpose: row-major and column-major are the same.
-        let mut l = Mat::zeros(rank, rank);
-        l.col_iter_mut().zip(v.rows()).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, v)| *to = *v));
-        let mut root = root;
+        let mut l = match before {
+            Some(Self::Cholesky(l)) if l.nrows() == rank => l,
+            _ => Mat::zeros(rank, rank),
+        };
         // A row of the root is a column of the inverse of L.
         let inverse = root
             .as_mut()
             .map(|(rows, stride)| MatMut::from_column_major_slice_with_stride_mut(rows, rank, rank, *stride));
-        if cholesky::factor(l.as_mut(), inverse) {
+        if cholesky::factor(v, l.as_mut(), inverse) {
             let pivots = (0..rank).map(|r| l[(r, r)].powi(2));
             let (least, most) = pivots.fold((f64::INFINITY, 0.0), |(least, most), p| (p.min(least), p.max(most)));
             if least > rank as f64 * eps * most {
                 return Ok(Self::Cholesky(l));
             }
         }
-        let v = Mat::from_fn(rank, rank, |i, j| v[[i, j]]);
         let (mut vectors, mut lambda) = (Mat::zeros(rank, rank), Diag::zeros(rank));
         // By one thread, as bits would depend on their number.
         let scratch = self_adjoint_evd_scratch::<f64>(rank, ComputeEigenvectors::Yes, Par::Seq, Default::default());
         let mut memory = MemBuffer::new(scratch);
         let stack = MemStack::new(&mut memory);
-        self_adjoint_evd(v.as_ref(), lambda.as_mut(), Some(vectors.as_mut()), Par::Seq, stack, Default::default())
+        self_adjoint_evd(v, lambda.as_mut(), Some(vectors.as_mut()), Par::Seq, stack, Default::default())
             .map_err(|_| failed(mode, rank, "the eigenvalues did not converge"))?;
         let lambda: Vec<f64> = lambda.column_vector().iter().copied().collect();
         let cutoff = rank as f64 * eps * lambda.iter().copied().fold(0.0, f64::max);
@@ -386,7 +425,7 @@ mod tests {
             let own: Vec<_> = (0..starts).map(|start| v(rank, 0.3 * start as f64)).collect();
             let blocks = Array2::from_shape_fn((all, all), |(i, j)| own[i / rank][[i % rank, j % rank]]);
             let blocks = keep_blocks(blocks, rank);
-            let normal = NormalEquations::blocks(&blocks, rank, eps, Some(stride), 0).unwrap();
+            let normal = NormalEquations::blocks(&blocks, rank, eps, Some(stride), 0, None).unwrap();
             assert_eq!(normal.deficient(), eps == 1e-2);
             let root = ArrayView2::from_shape((all, stride), &normal.root).unwrap();
             assert!(root.slice(s![.., all..]).iter().all(|&v| v == 0.0));
@@ -407,11 +446,11 @@ mod tests {
         for rank in [1, 7, 140] {
             for c in [0.0, 0.5, 0.99] {
                 let v = v(rank, c);
-                let normal = NormalEquations::blocks(&v, rank, 1e-13, Some(rank), 0).unwrap();
+                let normal = NormalEquations::blocks(&v, rank, 1e-13, Some(rank), 0, None).unwrap();
                 let (condition, bound) = (normal.condition(&v, 0.0), normal.condition(&v, f64::MAX));
                 assert!(bound >= 0.999 * condition, "R {rank}, cosine {c}: {condition:e} and {bound:e}");
                 assert!(bound <= 100.0 * condition, "R {rank}, cosine {c}: {condition:e} and {bound:e}");
-                let without = NormalEquations::blocks(&v, rank, 1e-13, None, 0).unwrap();
+                let without = NormalEquations::blocks(&v, rank, 1e-13, None, 0, None).unwrap();
                 assert_eq!(without.condition(&v, f64::MAX), condition);
             }
         }

@@ -44,6 +44,9 @@ pub(super) struct Run<'a, T> {
     /// What the first MTTKRP of a sweep took the last time.
     first_mttkrp: f64,
     seconds: Seconds,
+    /// Memory of the Hadamard product and the equations before.
+    v_memory: Array2<f64>,
+    before: Option<NormalEquations>,
 }
 
 /// What a run leaves.
@@ -75,13 +78,29 @@ impl<'a, T: Real> Run<'a, T> {
     ) -> Self {
         let search = options.line_search.then(LineSearch::new);
         let (inner, started, first_mttkrp) = (Array1::zeros(0), false, f64::INFINITY);
-        Self { options, norm, free, steps, state, inner, nonneg, search, started, first_mttkrp, seconds }
+        let v_memory = Array2::zeros((0, 0));
+        Self {
+            options,
+            norm,
+            free,
+            steps,
+            state,
+            inner,
+            nonneg,
+            search,
+            started,
+            first_mttkrp,
+            seconds,
+            v_memory,
+            before: None,
+        }
     }
 
     /// The Hadamard product of the grams, of those of one mode left out.
-    fn grams(&self, without: Option<usize>) -> Array2<f64> {
+    fn grams(&mut self, without: Option<usize>) -> Array2<f64> {
         let (rank, starts) = (self.options.rank, self.options.starts);
-        keep_blocks(hadamard(&self.state.grams, rank * starts, without), rank)
+        let memory = std::mem::take(&mut self.v_memory);
+        keep_blocks(hadamard(&self.state.grams, rank * starts, without, memory), rank)
     }
 
     /// Where a given start, or one that nothing will change, has a fit of its own. Its MTTKRP, of the first mode that is
@@ -134,6 +153,7 @@ impl<'a, T: Real> Run<'a, T> {
             if trying || at + 1 == self.free.len() {
                 fits = self.fits(mode, &v)?;
             }
+            self.v_memory = v;
             if let (true, Some(search)) = (trying, &mut self.search) {
                 let better = fits[0] > self.state.trace.best_fit().0;
                 if search.settle(better, &mut *self.steps, &mut self.state.grams)? {
@@ -164,6 +184,7 @@ impl<'a, T: Real> Run<'a, T> {
                 None
             }
         };
+        self.before = Some(normal);
         if let Some(next) = next {
             self.steps.start(next)?;
             self.started = true;
@@ -185,14 +206,14 @@ impl<'a, T: Real> Run<'a, T> {
         let eps = <T as num_traits::Float>::epsilon().f64();
         let ridged = with_ridge(v, self.options.ridge);
         let stride = self.steps.root_stride().filter(|_| self.nonneg[mode].is_none());
-        let mut normal = NormalEquations::blocks(&ridged, rank, eps, stride, mode)?;
+        let mut normal = NormalEquations::blocks(&ridged, rank, eps, stride, mode, self.before.take())?;
         let condition = if T::DTYPE == Dtype::F32 { normal.condition(&ridged, COARSE / eps) } else { 1.0 };
         let mut wide = false;
         // f32 sums are too coarse for equations like these.
         if condition * eps > COARSE {
             wide = self.steps.can_widen(mode)?;
             if wide {
-                normal = NormalEquations::blocks(&ridged, rank, WIDE_EPS, stride, mode)?;
+                normal = NormalEquations::blocks(&ridged, rank, WIDE_EPS, stride, mode, Some(normal))?;
             }
             let remedy = if wide { "some sums are in f64, which takes longer" } else { "use dtype f64" };
             tell(&mut self.state.warnings, "ill-conditioned", || {

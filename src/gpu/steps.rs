@@ -376,12 +376,15 @@ impl<T: Real> AlsSteps<T> for GpuSteps<'_, '_, T> {
         seconds.wait = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
         let bytes = self.segment() as u64 * 8;
-        let (mut words, mut ticks) = (vec![0f64; self.segment()], [0u64; 4]);
-        {
+        let mut ticks = [0u64; 4];
+        let mut words = {
             let view = self.staging.get_mapped_range(0..bytes + TIMES).map_err(|e| failed(e.to_string()))?;
-            bytemuck::cast_slice_mut::<f64, u8>(&mut words).copy_from_slice(&view[..bytes as usize]);
             bytemuck::cast_slice_mut::<u64, u8>(&mut ticks).copy_from_slice(&view[bytes as usize..]);
-        }
+            let words = &view[..bytes as usize];
+            // To zero new memory first would take as long as to copy.
+            bytemuck::try_cast_slice::<u8, f64>(words)
+                .map_or_else(|_| bytemuck::pod_collect_to_vec(words), <[f64]>::to_vec)
+        };
         self.staging.unmap();
         let column = |what: usize| Array1::from_iter((0..rank).map(|r| words[rank * (rank + what) + r]));
         let (norms, inner_products, largest, mean) = (column(0), column(1), column(2), column(3));
