@@ -36,7 +36,7 @@ struct FusedParams {
     g_row0: u32,
     weights_row: u32,
     group0: u32,
-    pad0: u32,
+    slab_steps: u32,
     dims: array<vec4<u32>, 2>,
     row0: array<vec4<u32>, 2>,
 }

@@ -13,9 +13,9 @@ use common::compare::{Numbers, Reference, share_of_bound};
 use ndarray::{Array1, Array2, ArrayD, ArrayView2};
 use polyad::plan::{
     Footprint, Method, MttkrpPlan, PlanOptions, Precision, Tile, TileChoice, TileColumns, TileKernel, TileLayout,
-    Tuning,
+    TreePlan, Tuning,
 };
-use polyad::{Backend, CpAlsOptions, Cpu, Gpu, cp_als};
+use polyad::{Backend, CpAlsOptions, Cpu, Gpu, Tree, cp_als};
 
 /// An adapter with matrix units, or `None` after saying that there is none.
 fn matrix_gpu() -> Option<Gpu> {
@@ -117,6 +117,30 @@ fn streams_and_parts_have_the_same_bits() {
         assert!(none.is_none() && slabs.is_some_and(|slabs| slabs >= 4), "{slabs:?}");
         assert_eq!(streamed, expected, "mode {mode}");
         assert_eq!(run(&hasty).0, expected, "mode {mode}, in parts");
+    }
+}
+
+/// A kept product with the factor of the mode that slabs cut: one kernel reads two slabs, or three, and CP-ALS comes out as
+/// without slabs.
+#[test]
+fn products_over_slabs_are_those_of_one() {
+    let Some(whole) = matrix_gpu() else { return };
+    for (rows, slabs) in [(256, 2), (288, 3)] {
+        let dims = [rows, 6, 8];
+        let problem = Problem::new(&dims, 12);
+        let gpu = Gpu::builder().max_slab_bytes(128 * 48 * 4).build().unwrap();
+        let plan =
+            |gpu: &Gpu| TreePlan::new(&dims, 12, Tree::MultiSweep, None, &PlanOptions::default(), gpu.caps()).unwrap();
+        let read = |plan: &TreePlan| plan.dispatches().filter(|d| d.slots.len() == 6).count();
+        assert_eq!((read(&plan(&whole)), read(&plan(&gpu))), (0, 1), "{rows} rows: {}", plan(&gpu));
+        let mttkrp = MttkrpPlan::new(&dims, 0, 12, &PlanOptions::default(), gpu.caps()).unwrap();
+        assert_eq!(mttkrp.slabs().len(), slabs);
+        let options = CpAlsOptions::new(12).max_sweeps(3).fit_tolerance(0.0).tree(Tree::MultiSweep);
+        let [one, cut] = [&whole, &gpu].map(|gpu| cp_als(gpu, problem.x.view(), &options).unwrap());
+        assert!(cut.tree.starts_with("1.50 passes") && cut.passes == one.passes, "{}", cut.tree);
+        for (a, b) in one.fits.iter().zip(&cut.fits) {
+            assert!((a - b).abs() <= 2e-5, "{rows} rows: {:?} and {:?}", one.fits, cut.fits);
+        }
     }
 }
 

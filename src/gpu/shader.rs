@@ -35,6 +35,7 @@ shaders![
     "fused_held_rows",
     "fused_load_cols",
     "fused_load_rows",
+    "fused_load_slabs",
     "fused_next",
     "fused_operand",
     "fused_params",
@@ -92,7 +93,7 @@ impl KernelSpec {
             }
         }
         // Order does not matter at module scope, but `enable` has to come first: the other parts go behind.
-        for part in parts(main, self.atomic.is_some()).filter(|part| !main.contains(&format!("// @insert {part}\n"))) {
+        for part in self.parts(main).filter(|part| !main.contains(&format!("// @insert {part}\n"))) {
             push_code(&mut body, source(part)?);
         }
         let mut used = 0;
@@ -123,14 +124,20 @@ impl KernelSpec {
         }
         unroll(&out).map_err(|reason| broken(self.shader, &reason))
     }
-}
 
-/// The files that a shader's `//! With` line names: code that several kernels share. Of `A or B` the second is for
-/// kernels that add to the result atomically.
-fn parts(text: &str, atomic: bool) -> impl Iterator<Item = &str> {
-    let line = text.lines().find_map(|line| line.strip_prefix("//! With "));
-    let parts = line.into_iter().flat_map(|line| line.split(',').map(str::trim));
-    parts.map(move |part| part.split_once(" or ").map_or(part, |(plain, adding)| if atomic { adding } else { plain }))
+    /// The files that a shader's `//! With` line names: code that several kernels share. Of `A or B` the second is for
+    /// kernels that add to the result atomically, `A if NAME` is for those whose constant of that name is not 0.
+    fn parts<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
+        let line = text.lines().find_map(|line| line.strip_prefix("//! With "));
+        let parts = line.into_iter().flat_map(|line| line.split(',').map(str::trim));
+        parts.filter_map(move |part| match (part.split_once(" or "), part.split_once(" if ")) {
+            (Some((plain, adding)), _) => Some(if self.atomic.is_some() { adding } else { plain }),
+            (None, Some((part, name))) => {
+                self.consts.iter().any(|&(known, value)| known == name && value > 0).then_some(part)
+            }
+            (None, None) => Some(part),
+        })
+    }
 }
 
 /// Everything but the `//!` header, which only reads well at the top of a file.

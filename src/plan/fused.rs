@@ -22,6 +22,8 @@ pub(super) struct View {
     last: usize,
     /// Neighbouring entries are neighbours along the mode, not along the reduction.
     pub cols: bool,
+    /// Slabs behind the first that the reduction goes on in, where the kernel can do that.
+    pub more: usize,
 }
 
 impl View {
@@ -37,7 +39,7 @@ impl View {
         // A single row makes the reduction contiguous whatever the mode.
         let right = if rows == 1 { reduction } else { right };
         let last = (0..dims.len()).rev().find(|&m| m != mode).map_or(1, |m| dims[m]);
-        Self { rows, reduction, batch, right, last, cols: right == 1 && rows > 1 }
+        Self { rows, reduction, batch, right, last, cols: right == 1 && rows > 1, more: 0 }
     }
 
     /// Whether steps of that length stay within runs of the last other mode without much padding.
@@ -83,6 +85,11 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// Slabs behind the first that it reads.
+    pub fn more(&self) -> usize {
+        self.spec.consts.iter().find(|(known, _)| *known == "MORE").map_or(0, |&(_, value)| value as usize)
+    }
+
     fn constant(&self, name: &str) -> usize {
         self.spec.consts.iter().find(|(known, _)| *known == name).map_or(1, |&(_, value)| value as usize)
     }
@@ -132,6 +139,9 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
         consts.extend(layout);
         consts.extend([("BM", tile.bm), ("BN", tile.bn), ("BK", tile.bk), ("SM", tile.sm), ("SN", tile.sn)]);
         consts.extend([("LANES", caps.subgroup_size), ("SPLIT", u32::from(split)), ("FLUSH", tile.flush)]);
+        if view.cols {
+            consts.push(("MORE", view.more as u32));
+        }
         let shader = if view.cols { "fused_coop_cols" } else { "fused_coop_rows" };
         return Kernel {
             spec: KernelSpec::new(shader, dtype, None, &consts),
@@ -146,7 +156,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
             groups: tile.groups,
             chain: |kernel, steps| {
                 let k = steps * kernel.step;
-                k + k.checked_div(kernel.constant("FLUSH")).map_or(0, |sums| sums + 1)
+                k + k.checked_div(kernel.constant("FLUSH")).map_or(0, |sums| sums + 1 + kernel.more())
             },
         };
     }
@@ -401,7 +411,7 @@ fn with_tiles_of(problem: &Problem, caps: &DeviceCaps, slabs: &[Slab], limit: u6
                         g_row0: slab.offsets[problem.mode] as u32,
                         weights_row: problem.weights_row(),
                         group0: 0,
-                        pad: 0,
+                        slab_steps: 0,
                         dims: per_mode(others().map(|m| slab.dims[m] as u32)),
                         row0: per_mode(others().map(|m| all_row0[m])),
                     };

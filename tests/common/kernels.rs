@@ -97,6 +97,13 @@ pub fn planned(devices: &[DeviceCaps]) -> BTreeMap<String, Kernel> {
         &[2, 1, 2, 3, 1, 2, 2, 3],
     ];
     for caps in devices {
+        // A product over three slabs.
+        let cut = with(caps, "in slabs", |caps| caps.max_slab_bytes = 128 * 96 * 4);
+        for rank in [17, 33, 130] {
+            let plan =
+                TreePlan::new(&[288, 8, 12], rank, Tree::MultiSweep, None, &PlanOptions::default(), &cut).unwrap();
+            plan.dispatches().for_each(|dispatch| keep(&dispatch.spec, dispatch.slots.len()));
+        }
         for dims in shapes {
             let trees = [Tree::Two, Tree::MultiSweep].into_iter().flat_map(|tree| [1, 17, 33, 130].map(|r| (tree, r)));
             for ((tree, rank), options) in

@@ -192,8 +192,8 @@ pub struct FusedParams {
     pub weights_row: u32,
     /// The first workgroup, where a dispatch is one part of several; 0 in plans.
     pub group0: u32,
-    /// Fills the row.
-    pub pad: u32,
+    /// Steps of a slab but the last, where the reduction goes on over several; else 0.
+    pub slab_steps: u32,
     /// Dims of the slab's other modes, in order.
     pub dims: PerMode,
     /// First factor row of each other mode for this slab.

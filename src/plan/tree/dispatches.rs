@@ -1,12 +1,16 @@
 //! The dispatches of a kept product, and of the MTTKRPs that follow from it.
 
-use super::super::fused::{View, add_pieces, first_of_rows, kernel, reduce_chain};
+use super::super::fused::{Kernel, View, add_pieces, first_of_rows, kernel, reduce_chain};
 use super::super::kernel::{Dispatch, FusedParams, KernelSpec, MultiTtvParams, Params, ReduceParams, Slot};
-use super::super::memory::{column_stride, group_scale_row, weights_row};
+use super::super::memory::{Slab, column_stride, group_scale_row, weights_row};
 use super::super::{Problem, entrywise::per_mode, fold_grid, tuning};
 use super::Asked;
 use crate::{Error, Result, Shape};
+use std::borrow::Cow;
 use std::ops::Range;
+
+/// Most slabs that one dispatch reads (`fused_load_slabs`).
+const READ_TOGETHER: usize = 3;
 
 /// The product with a group's factors, and what comes of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,20 +70,15 @@ impl Asked<'_> {
         // The index of a mode begins anew with every part where the kernel counts it modulo its dim, which it does of
         // none or of several modes but the last. One alone gets company: a mode with one row, the weights, which are ones.
         let ones = usize::from(left && right && group.len() == 2);
-        for (index, slab) in self.slabs.iter().enumerate() {
-            let (l, t) = (slab.dims[..group.start].iter().product(), slab.dims[group.end..].iter().product());
-            let inner = &slab.dims[group.clone()];
-            // X as the kernel sees it.
-            let dims: Vec<usize> =
-                left.then_some(l).into_iter().chain(inner.iter().copied()).chain(right.then_some(t)).collect();
-            let virtual_mode = if right { dims.len() - 1 } else { 0 };
-            let batch = if left && right { l } else { 1 };
-            let view = View::of(&dims, virtual_mode, batch);
-            // As many modes as it multiplies the factors of, and the one of the rows.
-            let counted = Shape::new(&vec![1; ones + group.len() + 1])?;
-            let columns = vec![0, self.rank];
-            let problem = Problem { shape: &counted, mode: 0, options: self.options, columns };
-            let kernel = kernel(&problem, view, self.rank, self.caps);
+        let as_one = self.as_one(group).filter(|whole| self.reads_slabs(group, whole, ones)).map(Cow::Owned);
+        let slabs = match as_one {
+            Some(whole) => vec![whole],
+            None => self.slabs.iter().map(Cow::Borrowed).collect(),
+        };
+        for (index, slab) in slabs.iter().enumerate() {
+            let batch = if left && right { slab.dims[..group.start].iter().product() } else { 1 };
+            let more = if slabs.len() < self.slabs.len() { self.slabs.len() - 1 } else { 0 };
+            let (view, kernel) = self.kernel(group, slab, ones, more)?;
             let run = view.run(kernel.runs);
             let run_steps = run.div_ceil(kernel.step);
             let steps = view.reduction / run * run_steps;
@@ -135,7 +134,8 @@ impl Asked<'_> {
                     g_row0: 0,
                     weights_row: weights_row(shape) as u32,
                     group0: 0,
-                    pad: 0,
+                    slab_steps: if kernel.more() > 0 { self.slabs[0].dims[group.start] / kernel.step } else { 0 }
+                        as u32,
                     dims: per_mode(modes.iter().map(|&(dim, _)| dim)),
                     row0: per_mode(modes.iter().map(|&(_, row)| row)),
                 };
@@ -152,16 +152,58 @@ impl Asked<'_> {
                     scaled: kernel.f16,
                 });
                 all.bytes.push(one_tile * n_tiles as u64);
+                let mut slots = vec![Slot::X(index), Slot::X(index), Slot::Factors(0)];
+                if kernel.more() > 0 {
+                    slots.extend([1, kernel.more()].map(Slot::X));
+                }
+                slots.push(Slot::Tree(buffer));
                 all.dispatches.push(Dispatch {
                     spec: kernel.spec.clone(),
                     params: Params::Fused(params),
-                    slots: vec![Slot::X(index), Slot::X(index), Slot::Factors(0), Slot::Tree(buffer)],
+                    slots,
                     grid: [x, y, if kernel.along_z { n_tiles as u32 } else { 1 }],
                     slab: index,
                 });
             }
         }
         Ok(all)
+    }
+
+    /// The tensor as one, where its slabs cut nothing but the group, a single mode: all of them have the same rows of T.
+    fn as_one(&self, group: &Range<usize>) -> Option<Slab> {
+        let whole = |slab: &Slab| (0..self.shape.order()).all(|m| group.contains(&m) || slab.dims[m] == self.shape[m]);
+        let even =
+            self.slabs.windows(2).all(|pair| pair[0].len() == self.slabs[0].len() && pair[1].len() <= pair[0].len());
+        let suits = (2..=READ_TOGETHER).contains(&self.slabs.len()) && group.len() == 1;
+        let suits = suits && even && self.slabs.iter().all(whole) && self.caps.max_storage_buffers >= 6;
+        let (dims, offsets) = (self.shape.dims().to_vec(), vec![0; self.shape.order()]);
+        suits.then_some(Slab { start: 0, dims, offsets })
+    }
+
+    /// Whether the kernel of that reads several slabs: then each entry of T is written once, and not once a slab.
+    fn reads_slabs(&self, group: &Range<usize>, whole: &Slab, ones: usize) -> bool {
+        self.kernel(group, whole, ones, self.slabs.len() - 1).is_ok_and(|(_, kernel)| {
+            let vec4 = kernel.spec.consts.contains(&("VEC", 4));
+            kernel.more() > 0 && vec4 && self.slabs[0].dims[group.start].is_multiple_of(kernel.step)
+        })
+    }
+
+    /// X of a slab as a kernel sees it, and the kernel; `ones` modes are there for company, `more` slabs behind this one are
+    /// part of it.
+    fn kernel(&self, group: &Range<usize>, slab: &Slab, ones: usize, more: usize) -> Result<(View, Kernel)> {
+        let (left, right) = (group.start > 0, group.end < self.shape.order());
+        let (l, t) = (slab.dims[..group.start].iter().product(), slab.dims[group.end..].iter().product());
+        let inner = &slab.dims[group.clone()];
+        let dims: Vec<usize> =
+            left.then_some(l).into_iter().chain(inner.iter().copied()).chain(right.then_some(t)).collect();
+        let virtual_mode = if right { dims.len() - 1 } else { 0 };
+        let batch = if left && right { l } else { 1 };
+        let mut view = View::of(&dims, virtual_mode, batch);
+        view.more = more;
+        // As many modes as it multiplies the factors of, and the one of the rows.
+        let counted = Shape::new(&vec![1; ones + group.len() + 1])?;
+        let problem = Problem { shape: &counted, mode: 0, options: self.options, columns: vec![0, self.rank] };
+        Ok((view, kernel(&problem, view, self.rank, self.caps)))
     }
 
     pub fn product(&self, group: &Range<usize>) -> Result<Product> {

@@ -1,6 +1,7 @@
 //! How modes fall into groups, and how long their products last.
 
 use super::*;
+use crate::plan::{Params, Slot};
 
 #[test]
 fn groups_are_all_cuts() {
@@ -34,5 +35,49 @@ fn products_last_as_long_as_their_factors() {
             let expected = plan.passes() * sweeps as f64;
             assert!((passes as f64 - expected).abs() < 1.0 + 1e-9, "{dims:?} {tree}: {passes} and {expected}");
         }
+    }
+}
+
+/// Where slabs cut nothing but the mode whose factor is multiplied, one kernel reads two or three of them; more, or slabs that
+/// do not end with a step, have a product each.
+#[test]
+fn a_product_over_slabs_is_written_once() {
+    let caps = |slab| DeviceCaps {
+        f16_matrix_units: true,
+        subgroup_size: 32,
+        max_workgroup_memory: 48 << 10,
+        max_workgroup_invocations: 1024,
+        max_slab_bytes: slab,
+        ..DeviceCaps::webgpu_minimum("a card")
+    };
+    let row = 40 * 50 * 4;
+    for (rows, fitting, buffers) in
+        [(384, 384, 1), (384, 200, 1), (384, 128, 1), (384, 96, 4), (300, 150, 2), (290, 128, 1)]
+    {
+        let caps = caps(fitting * row);
+        let tree = |caps: &DeviceCaps| {
+            TreePlan::new(&[rows, 40, 50], 64, Tree::MultiSweep, Some(1 << 30), &PlanOptions::default(), caps).unwrap()
+        };
+        let plan = tree(&caps);
+        let product = plan.product(0);
+        assert_eq!(product.len(), buffers, "{rows} by {fitting}: {product:?}");
+        let Params::Fused(params) = product[0].params else { panic!("{product:?}") };
+        let reads: Vec<_> = product.iter().flat_map(|d| &d.slots).filter(|s| matches!(s, Slot::X(_))).collect();
+        let slabs = (rows as u64).div_ceil(fitting);
+        if buffers == 1 && slabs > 1 {
+            assert_eq!((reads.len(), params.reduction, params.slab_steps > 0), (4, rows as u32, true));
+            assert_eq!(reads[3], &Slot::X(slabs as usize - 1));
+            // A step more than slabs have would read beyond the end of one.
+            let rows_of_slab = u64::from(params.slab_steps * 32);
+            assert!(rows_of_slab <= fitting && rows_of_slab * (slabs - 1) < rows as u64, "{params:?}");
+        } else {
+            assert_eq!((reads.len(), params.slab_steps), (2 * buffers, 0));
+        }
+        // Sums over it read it once.
+        assert_eq!(plan.result(0, 1).len(), 2 * buffers);
+        // Few bindings, and kernels without matrix units: one product a slab.
+        let few = DeviceCaps { max_storage_buffers: 5, ..caps.clone() };
+        let without = DeviceCaps { f16_matrix_units: false, ..caps };
+        assert!([few, without].iter().all(|caps| tree(caps).product(0).len() as u64 == slabs));
     }
 }
