@@ -133,9 +133,8 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
         (runs, [("RUNS", u32::from(runs)), ("SNUG", u32::from(snug)), ("VEC", view.vec(runs))])
     };
     let split = problem.options.precision == Precision::Float32;
-    // Over several slabs a tile of 128 columns is slower by far (1024^3, R = 512 on an H200: 43 ms by it, 17 by this).
-    let tile_width = if view.more > 0 { width.min(64) } else { width };
-    let f16 = tuning::fused_f16(tile_width, view.cols, split, view.rows, view.last, view.reduction / view.batch, caps);
+    let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction / view.batch, caps);
+    let f16 = if view.more > 0 { f16.map(|tile| tile.over_slabs(caps)) } else { f16 };
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
         let (runs, layout) = layout(tile.bk);
         consts.extend(layout);
