@@ -125,17 +125,23 @@ fn streams_and_parts_have_the_same_bits() {
 #[test]
 fn products_over_slabs_are_those_of_one() {
     let Some(whole) = matrix_gpu() else { return };
-    for (rows, slabs) in [(256, 2), (288, 3)] {
+    let software = whole.caps().kind == polyad::plan::DeviceKind::Software;
+    for (rows, slabs, rank) in [(256, 2, 12), (288, 3, 12), (288, 3, 200)] {
+        // A software driver takes minutes to compile the tile of many columns.
+        if software && rank > 12 {
+            continue;
+        }
         let dims = [rows, 6, 8];
-        let problem = Problem::new(&dims, 12);
+        let problem = Problem::new(&dims, rank);
         let gpu = Gpu::builder().max_slab_bytes(128 * 48 * 4).build().unwrap();
-        let plan =
-            |gpu: &Gpu| TreePlan::new(&dims, 12, Tree::MultiSweep, None, &PlanOptions::default(), gpu.caps()).unwrap();
+        let plan = |gpu: &Gpu| {
+            TreePlan::new(&dims, rank, Tree::MultiSweep, None, &PlanOptions::default(), gpu.caps()).unwrap()
+        };
         let read = |plan: &TreePlan| plan.dispatches().filter(|d| d.slots.len() == 6).count();
         assert_eq!((read(&plan(&whole)), read(&plan(&gpu))), (0, 1), "{rows} rows: {}", plan(&gpu));
-        let mttkrp = MttkrpPlan::new(&dims, 0, 12, &PlanOptions::default(), gpu.caps()).unwrap();
+        let mttkrp = MttkrpPlan::new(&dims, 0, rank, &PlanOptions::default(), gpu.caps()).unwrap();
         assert_eq!(mttkrp.slabs().len(), slabs);
-        let options = CpAlsOptions::new(12).max_sweeps(3).fit_tolerance(0.0).tree(Tree::MultiSweep);
+        let options = CpAlsOptions::new(rank).max_sweeps(3).fit_tolerance(0.0).tree(Tree::MultiSweep);
         let [one, cut] = [&whole, &gpu].map(|gpu| cp_als(gpu, problem.x.view(), &options).unwrap());
         assert!(cut.tree.starts_with("1.50 passes") && cut.passes == one.passes, "{}", cut.tree);
         for (a, b) in one.fits.iter().zip(&cut.fits) {
