@@ -9,20 +9,22 @@ use crate::measure::{AnyError, data, timer::AWAKE};
 use crate::report::{Out, number};
 use ndarray::ArrayD;
 use polyad::plan::DeviceKind;
-use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real, Seconds, Sweep, cp_als_with};
+use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real, Sweep, cp_als_with};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Most sweeps timed, after one that compiles kernels and those that warm a GPU up, and how often `--seconds` goes into
-/// them; at least two.
-const SWEEPS: usize = 5;
+/// Sweeps timed, after those that compile kernels and warm a GPU up: a multiple of those after which the steps of a tree of up
+/// to four groups repeat. Where all sweeps take the same steps, two do that `--seconds` goes into so often.
+const SWEEPS: usize = 12;
 const SHARE: f64 = 10.0;
+/// Sweeps after which such a tree has taken each of its steps once.
+const FIRST: usize = 3;
 /// Most sweeps in all.
 const MOST: usize = 1000;
 /// What a bar is made of.
 const PARTS: [&str; 4] = ["MTTKRP", "gram and solve", "fit", "transfer"];
 
-/// Medians over the sweeps.
+/// Means over the sweeps.
 struct Split {
     seconds: f64,
     parts: [f64; 4],
@@ -91,13 +93,13 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
     let warming = if device.caps().kind != DeviceKind::Cpu {
         format!("{AWAKE} s that warm up")
     } else {
-        "one that warms up".into()
+        "those that warm up".into()
     };
     let frame = Frame {
         title: format!("A sweep of CP-ALS: {}, {}", setting.shown_dims(), setting.args.dtype),
         caption: vec![
             format!(
-                "{name}. Medians of two to {SWEEPS} sweeps after {warming}. On a GPU host and device work at the same time, so \
+                "{name}. Means of two to {SWEEPS} sweeps after {warming}. On a GPU host and device work at the same time, so \
                  that parts may add up to more than the sweep took by the clock (black line, and the number)."
             ),
             setting.command(),
@@ -122,28 +124,25 @@ fn sweeps<T: Real>(
     let (mut ends, mut first): (Vec<Sweep>, _) = (Vec::new(), None);
     cp_als_with(device, x.view(), &options, |sweep| {
         let running = sweep.seconds - *first.get_or_insert(sweep.seconds);
-        if running < warm_up && sweep.number < MOST - SWEEPS {
+        // Sweeps of a tree of several groups differ.
+        let alike = sweep.passes == sweep.number * x.ndim();
+        if running < warm_up && sweep.number < MOST - SWEEPS || !alike && sweep.number <= FIRST {
             ends.clear();
         }
         ends.push(*sweep);
         let since = sweep.seconds - ends[0].seconds;
-        let enough = ends.len() > SWEEPS || ends.len() > 2 && since > SHARE * setting.args.seconds;
+        let enough = ends.len() > SWEEPS || alike && ends.len() > 2 && since > SHARE * setting.args.seconds;
         if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    if ends.len() < 2 {
+    let (Some(from), Some(to)) = (ends.first(), ends.last().filter(|_| ends.len() > 1)) else {
         return Err("CP-ALS ended before its second sweep".into());
-    }
-    let median = |part: fn(&Seconds) -> f64, whole: bool| {
-        let value = |sweep: &Sweep| if whole { sweep.seconds } else { part(&sweep.parts) };
-        let mut all: Vec<f64> = ends.windows(2).map(|pair| value(&pair[1]) - value(&pair[0])).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
     };
+    let mean = |part: fn(&Sweep) -> f64| (part(to) - part(from)) / (ends.len() - 1) as f64;
     let parts = [
-        median(|s| s.mttkrp, false),
-        median(|s| s.algebra + s.gram + s.solve, false),
-        median(|s| s.fit, false),
-        median(|s| s.transfer, false),
+        mean(|s| s.parts.mttkrp),
+        mean(|s| s.parts.algebra + s.parts.gram + s.parts.solve),
+        mean(|s| s.parts.fit),
+        mean(|s| s.parts.transfer),
     ];
-    Ok(Split { seconds: median(|_| 0.0, true), parts, wait: median(|s| s.wait, false) })
+    Ok(Split { seconds: mean(|s| s.seconds), parts, wait: mean(|s| s.parts.wait) })
 }
