@@ -5,7 +5,7 @@
 #
 # POLYAD is the executable, FOLDER gets NAME.csv, NAME.svg and NAME.log of every figure, SECONDS is the budget of all: a
 # figure gets no more than its limit and what is left, points that do not fit it are left out, and figures after the end of
-# the budget are skipped. On an H200 about 300 seconds do.
+# the budget are skipped. On an H200 about 560 seconds do, most of them for SLICE and for tile widths.
 # To change what is measured: DEVICE (gpu), DIMS3 and DIMS4, RANKS (of variants and models), ALS_RANKS, MEMORY_RANKS (all
 # by default), METHODS, ROW_SECONDS (of a point), TILE_DIMS, TILE_RANKS, TILE_MODES, F64 (empty for no f64),
 # MORE (options of every command), STEPS (names of steps, all by default).
