@@ -334,6 +334,11 @@ fn matrix_products_of_few_rows_are_cut() {
     }
     let Some(gpu) = gpu_with_binding(32 << 10) else { return };
     check::<f32>(&gpu, &[6, 2000, 3], 4);
+    // A middle mode whose Khatri-Rao rows have two ranges, each of which is cut.
+    let Some(gpu) = gpu_with_binding(64 << 10) else { return };
+    let plan = MttkrpPlan::new(&[2, 3, 2500], 1, 8, &PlanOptions::default().method(Method::Gemm), gpu.caps()).unwrap();
+    assert_eq!(plan.dispatches().iter().filter(|d| d.spec.shader == "reduce_partials").count(), 2, "{plan}");
+    check::<f32>(&gpu, &[2, 3, 2500], 8);
 }
 
 #[test]

@@ -20,7 +20,7 @@ const STRIP: usize = 32;
 const SPINS: usize = 200;
 
 /// Writes L of a symmetric matrix, and the inverse of L; whether the matrix is positive definite. What is above the diagonal
-/// of L becomes anything; that of the inverse is left as it is but for tiles on the diagonal, where it has to be zeros.
+/// of L becomes anything; what is above that of the inverse has to be zeros and stays so.
 pub(super) fn factor(v: MatRef<'_, f64>, mut l: MatMut<'_, f64>, inverse: Option<MatMut<'_, f64>>) -> bool {
     if v.nrows() > ALONE {
         return Tiles::new(v, l, inverse).work_together();

@@ -25,7 +25,7 @@ fn each<R: Send>(count: usize, share: bool, work: impl Fn(usize) -> R + Sync + S
     if share { (0..count).into_par_iter().map(work).collect() } else { (0..count).map(work).collect() }
 }
 
-/// The sum over numbers, of each as it terms, in lanes: a single chain takes several times as long.
+/// The sum of the `term` of each number, in lanes: a single chain takes several times as long.
 pub(super) fn in_lanes<T: Copy>(numbers: &[T], term: impl Fn(T) -> f64) -> f64 {
     const LANES: usize = 8;
     let (mut sums, whole) = ([0.0; LANES], numbers.chunks_exact(LANES));
@@ -269,7 +269,7 @@ impl NormalEquations {
 }
 
 impl Factored {
-    /// `root`: where the rows of a root begin, zeros, and their stride.
+    /// `root`: where the rows of a root begin, and their stride. Before each row's diagonal there are zeros.
     fn new(
         v: MatRef<'_, f64>,
         eps: f64,

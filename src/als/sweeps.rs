@@ -44,8 +44,9 @@ pub(super) struct Run<'a, T> {
     /// What the first MTTKRP of a sweep took the last time.
     first_mttkrp: f64,
     seconds: Seconds,
-    /// Memory of the Hadamard product and the equations before.
+    /// Memory of the last Hadamard product of grams.
     v_memory: Array2<f64>,
+    /// The last equations, whose memory the next ones take.
     before: Option<NormalEquations>,
 }
 

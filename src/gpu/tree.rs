@@ -16,7 +16,7 @@ use wgpu::BufferUsages;
 /// The kept product, and which it is.
 pub(super) struct GpuTree<'a> {
     plan: &'a TreePlan,
-    /// Of each slab's product, or of some columns of it.
+    /// Of a product, or of some columns of it, of a slab or of several.
     buffers: Vec<wgpu::Buffer>,
     _memory: Vec<Ticket>,
     kept: Kept,

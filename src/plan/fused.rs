@@ -87,11 +87,15 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Slabs behind the first that it reads.
     pub fn more(&self) -> usize {
-        self.spec.consts.iter().find(|(known, _)| *known == "MORE").map_or(0, |&(_, value)| value as usize)
+        self.find("MORE").unwrap_or(0)
     }
 
     fn constant(&self, name: &str) -> usize {
-        self.spec.consts.iter().find(|(known, _)| *known == name).map_or(1, |&(_, value)| value as usize)
+        self.find(name).unwrap_or(1)
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.spec.consts.iter().find(|(known, _)| *known == name).map(|&(_, value)| value as usize)
     }
 }
 
@@ -134,7 +138,7 @@ pub(super) fn kernel(problem: &Problem, view: View, width: usize, caps: &DeviceC
     };
     let split = problem.options.precision == Precision::Float32;
     let f16 = tuning::fused_f16(width, view.cols, split, view.rows, view.last, view.reduction / view.batch, caps);
-    let f16 = if view.more > 0 { f16.map(|tile| tile.over_slabs(caps)) } else { f16 };
+    let f16 = if view.more > 0 { f16.and_then(|tile| tile.over_slabs(caps)) } else { f16 };
     if let Some(tile) = f16.filter(|_| dtype == Dtype::F32) {
         let (runs, layout) = layout(tile.bk);
         consts.extend(layout);

@@ -108,7 +108,7 @@ pub enum Slot {
     Outer,
     /// Scratch: a matrix product's pieces of a long sum (GEMM).
     Pieces,
-    /// A slab's product with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)), or some of its
+    /// The product of a slab, or of several, with the factors of some modes, kept for the others ([`TreePlan`](super::TreePlan)), or some of its
     /// columns where all exceed a binding.
     Tree(usize),
     /// A root F of the inverse of the normal equations, `R x R` in f64 ([`UpdatePlan`](super::UpdatePlan) from here on).
@@ -146,6 +146,7 @@ pub struct Dispatch {
     /// Workgroups along x, y and z.
     pub grid: [u32; 3],
     /// The slab that it works on, or that it makes something for. Those of one slab do not need those of a later one, so that
-    /// slabs may come one after the other, whatever the order of dispatches.
+    /// slabs may come one after the other, whatever the order of dispatches; only products kept of a tensor on the device may be of
+    /// several.
     pub slab: usize,
 }

@@ -289,7 +289,7 @@ impl TreePlan {
         Self { groups: Vec::new(), products: Vec::new(), bytes: Vec::new(), reason, fallback: None, ..self.clone() }
     }
 
-    /// Bytes of each buffer, of a slab's product or some of its columns; all products share them.
+    /// Bytes of each buffer, of a product or some of its columns, of a slab or several; all products share them.
     pub(crate) fn buffers(&self) -> Vec<u64> {
         largest([Some(&self.bytes), self.fallback.as_ref().map(|without| &without.bytes)].into_iter().flatten())
     }
@@ -372,8 +372,10 @@ struct Asked<'a> {
 
 /// What a group's product takes.
 struct Room {
-    /// By buffer.
+    /// By buffer, whichever kernels make it.
     bytes: Vec<u64>,
+    /// By the kernels that are meant to.
+    written: f64,
     /// That share the pass which makes it.
     workgroups: f64,
 }
@@ -408,17 +410,18 @@ impl Asked<'_> {
         if self.caps.kind == DeviceKind::Cpu {
             let kept = (0..self.shape.order()).filter(|m| !group.contains(m)).map(|m| self.shape[m] as u64);
             let bytes = kept.fold(self.rank as u64 * self.options.dtype.bytes(), u64::saturating_mul);
-            return Ok(Room { bytes: vec![bytes], workgroups: f64::INFINITY });
+            return Ok(Room { bytes: vec![bytes], written: bytes as f64, workgroups: f64::INFINITY });
         }
         let contraction = self.contraction(group)?;
         let mut bytes = contraction.bytes;
+        let written = sum(&bytes) as f64;
         if contraction.f16 {
             // The kernels that take over where numbers need it have tiles of their own.
             let without = self.without_f16();
             let fallback = Asked { caps: &without, slabs: self.slabs.clone(), ..*self }.contraction(group)?;
             bytes = largest([&bytes, &fallback.bytes].into_iter());
         }
-        Ok(Room { workgroups: contraction.workgroups, bytes })
+        Ok(Room { workgroups: contraction.workgroups, written, bytes })
     }
 
     fn without_f16(&self) -> DeviceCaps {
@@ -432,7 +435,7 @@ impl Asked<'_> {
         let rates = tuning::rates(self.caps, self.options.dtype);
         let one = |group: &Range<usize>| match rooms.get(group) {
             Some(Ok(room)) => {
-                let (bytes, kept) = (sum(&room.bytes) as f64, (self.shape.order() - group.len()) as f64);
+                let (bytes, kept) = (room.written, (self.shape.order() - group.len()) as f64);
                 self.pass(room.workgroups, bytes) + kept * (bytes / rates.bytes + 2.0 * rates.step)
             }
             _ => self.pass(f64::INFINITY, 0.0),

@@ -214,13 +214,30 @@ pub(super) struct FusedF16 {
 }
 
 impl FusedF16 {
-    /// The same for a reduction over several slabs, each of which has a loop of its own: with all registers in one subgroup's
-    /// sums, as the largest tile has them, three loops do not keep them there (1024^3, R = 512 on an H200: 41 ms, and 14 by
-    /// twice as many subgroups; one product a slab takes 16 and 2 more to read).
-    pub fn over_slabs(self, caps: &DeviceCaps) -> Self {
-        let many = 16 * caps.subgroup_size <= caps.max_workgroup_invocations;
-        if many && self.bm * self.bn >= 128 * 128 { Self { sm: 4, sn: 4, ..self } } else { self }
+    /// The same for a reduction over several slabs of the last mode's layout, each of which has a loop of its own. With all
+    /// registers of a subgroup full of sums, as the largest tile has them, three loops do not keep them there (1024^3, R = 512
+    /// on an H200: 41 ms, and 14 by twice as many subgroups; one product a slab takes 16 and 2 more to read). `None` where
+    /// more subgroups are not to be had either: then slabs are better taken one by one.
+    pub fn over_slabs(self, caps: &DeviceCaps) -> Option<Self> {
+        // Sums of a subgroup, those since the last rounding and the rounded ones.
+        let sums = |tile: &Self| tile.bm * tile.bn / (tile.sm * tile.sn) * (1 + tile.flush.min(1));
+        let loops_keep = |tile: &Self| sums(tile) <= 2048;
+        if loops_keep(&self) {
+            return Some(self);
+        }
+        let more = Self { sm: 4, sn: 4, ..self };
+        let group = 16 * caps.subgroup_size;
+        let whole = more.bm.is_multiple_of(64) && more.bn.is_multiple_of(64) && loads_evenly(&more, group, true);
+        (whole && group <= caps.max_workgroup_invocations && loops_keep(&more)).then_some(more)
     }
+}
+
+/// Whether every invocation loads as many vec4s, always of the same columns, and in the last mode rows.
+fn loads_evenly(tile: &FusedF16, group: u32, cols: bool) -> bool {
+    let shared = |vectors: u32| vectors.is_multiple_of(group);
+    let same = |edge: u32| group.is_multiple_of(edge / 4);
+    let FusedF16 { bm, bn, bk, .. } = *tile;
+    shared(bm * bk / 4) && shared(bk * bn / 4) && same(bn) && (!cols || same(bm))
 }
 
 /// BM, BN, BK, subgroups along m and n, and k between roundings.
@@ -295,14 +312,12 @@ pub(super) fn fused_f16(
             ((64, 64, 32, 2, 2, 512), 1.6, 1),
         ],
     };
+    let tile = |(bm, bn, bk, sm, sn, flush): Blocks| FusedF16 { bm, bn, bk, sm, sn, flush, groups: 0, tuned: false };
     let fits = |&&((bm, bn, bk, sm, sn, _), ..): &&Choice| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         let group = sm * sn * caps.subgroup_size;
-        // Every invocation loads as many vec4s, always of the same columns, and in the last mode rows.
-        let shared = |vectors: u32| vectors.is_multiple_of(group);
-        let same = |edge: u32| group.is_multiple_of(edge / 4);
-        let loads = shared(bm * bk / 4) && shared(bk * bn / 4) && same(bn) && (!cols || same(bm));
+        let loads = loads_evenly(&tile((bm, bn, bk, sm, sn, 0)), group, cols);
         halves * 2 <= caps.max_workgroup_memory && group <= caps.max_workgroup_invocations && loads
     };
     // A measured tile comes first; it is as good as the table's best, or it would not be there.
@@ -315,10 +330,9 @@ pub(super) fn fused_f16(
         time * padding(rows, bm) * padding(last, bk).min(1.5)
     };
     let &(blocks, _, times) = first.iter().chain(table).filter(fits).min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    let (bm, bn, bk, sm, sn, flush) = blocks;
     let measured = measured.filter(|tile| tile.blocks() == blocks);
     let groups = measured.map_or(times * DEFAULT_GROUPS, |tile| tile.groups) as usize;
-    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
+    Some(FusedF16 { groups, tuned: measured.is_some(), ..tile(blocks) })
 }
 
 /// Invocations of a subgroup where the adapter gives a range of them; 0 where that can be anything in it. Metal gives the
@@ -431,7 +445,7 @@ mod tests {
     /// Tiles for all rows and subgroups are whole shares: an invocation loads as many vec4s as every other.
     #[test]
     fn built_in_tiles_are_whole_shares() {
-        let mut seen = std::collections::BTreeSet::new();
+        let (mut seen, mut over_slabs) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
         for (width, rows) in
             [16, 32, 64, 512].into_iter().flat_map(|w| [9, 32, 60, 128, 160, 1000].map(|rows| (w, rows)))
         {
@@ -453,8 +467,28 @@ mod tests {
                 }
                 assert!(group % (bn / 4) == 0 && (!cols || group % (bm / 4) == 0), "{bm} x {bn} by {group}");
                 seen.insert((bm, bn));
+                let Some(over) = tile.over_slabs(&caps).filter(|_| cols) else { continue };
+                let (group, sums) = (over.sm * over.sn * lanes, over.bm * over.bn / over.sm / over.sn);
+                assert!(loads_evenly(&over, group, true) && group <= 1024, "{bm} x {bn} by {group}");
+                assert!(over.bm % (16 * over.sm) == 0 && over.bn % (16 * over.sn) == 0, "{bm} x {bn} by {group}");
+                assert!(sums * (1 + over.flush.min(1)) <= 2048 && (over.bm, over.bn) == (bm, bn), "{sums}");
+                over_slabs.insert((bm, bn, over.sm * over.sn));
             }
         }
         assert!(seen.contains(&(160, 128)) && seen.contains(&(32, 128)), "{seen:?}");
+        assert!(over_slabs.contains(&(128, 128, 16)) && over_slabs.contains(&(64, 64, 8)), "{over_slabs:?}");
+        // What a tuning file may have: not in whole shares, rows left over, sums enough as it is, too many invocations.
+        let mut caps = DeviceCaps::webgpu_minimum("any");
+        (caps.subgroup_size, caps.max_workgroup_invocations) = (32, 1024);
+        let over = |[bm, bn, bk, sm, sn]: [u32; 5], caps: &DeviceCaps| {
+            let tile = FusedF16 { bm, bn, bk, sm, sn, flush: 512, groups: 1, tuned: true };
+            tile.over_slabs(caps).map(|tile| (tile.sm, tile.sn))
+        };
+        assert_eq!(over([256, 64, 16, 4, 2], &caps), None);
+        assert_eq!(over([160, 160, 32, 5, 2], &caps), None);
+        assert_eq!(over([128, 128, 32, 8, 4], &caps), Some((8, 4)));
+        assert_eq!(over([128, 128, 32, 2, 4], &caps), Some((4, 4)));
+        caps.max_workgroup_invocations = 256;
+        assert_eq!(over([128, 128, 32, 2, 4], &caps), None);
     }
 }

@@ -99,9 +99,11 @@ pub fn planned(devices: &[DeviceCaps]) -> BTreeMap<String, Kernel> {
     for caps in devices {
         // A product over three slabs.
         let cut = with(caps, "in slabs", |caps| caps.max_slab_bytes = 128 * 96 * 4);
-        for rank in [17, 33, 130] {
-            let plan =
-                TreePlan::new(&[288, 8, 12], rank, Tree::MultiSweep, None, &PlanOptions::default(), &cut).unwrap();
+        for (rank, options) in [17, 33, 130, 300]
+            .into_iter()
+            .flat_map(|rank| options(&cut).into_iter().map(move |options| (rank, options)))
+        {
+            let plan = TreePlan::new(&[290, 8, 12], rank, Tree::MultiSweep, None, &options, &cut).unwrap();
             plan.dispatches().for_each(|dispatch| keep(&dispatch.spec, dispatch.slots.len()));
         }
         for dims in shapes {

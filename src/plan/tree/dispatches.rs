@@ -24,8 +24,8 @@ pub(super) struct Product {
     pub scratch: u64,
 }
 
-/// How the product is made, and how it lies in its buffers: each holds some columns of a slab's product, all of them where
-/// they fit.
+/// How the product is made, and how it lies in its buffers: each holds some columns of the product of a slab, or of all where one
+/// kernel reads them; all columns where they fit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Contraction {
     /// One a buffer.
@@ -128,7 +128,12 @@ impl Asked<'_> {
                     scale_row: group_scale_row(shape, group.start) as u32,
                     x_scale: 1.0,
                     last_row0: modes.last().map_or(0, |&(_, row)| row),
-                    run_stride: (if view.cols { run * view.rows } else { run }) as u32,
+                    // One run has no next; over several slabs it might not fit.
+                    run_stride: if kernel.more() > 0 {
+                        0
+                    } else {
+                        (if view.cols { run * view.rows } else { run }) as u32
+                    },
                     turn_runs: u32::MAX,
                     turn_stride: 0,
                     g_row0: 0,

@@ -122,10 +122,12 @@ fn sweeps<T: Real>(
     let options = CpAlsOptions::new(rank).max_sweeps(MOST).fit_tolerance(0.0).plan(setting.options(method));
     let warm_up = if device.caps().kind != DeviceKind::Cpu { AWAKE } else { 0.0 };
     let (mut ends, mut first): (Vec<Sweep>, _) = (Vec::new(), None);
+    let (mut passes, mut usual, mut alike) = (0, None, true);
     cp_als_with(device, x.view(), &options, |sweep| {
         let running = sweep.seconds - *first.get_or_insert(sweep.seconds);
-        // Sweeps of a tree of several groups differ.
-        let alike = sweep.passes == sweep.number * x.ndim();
+        // Sweeps of a tree of three groups or more differ.
+        let step = sweep.passes - std::mem::replace(&mut passes, sweep.passes);
+        alike &= *usual.get_or_insert(step) == step;
         if running < warm_up && sweep.number < MOST - SWEEPS || !alike && sweep.number <= FIRST {
             ends.clear();
         }
