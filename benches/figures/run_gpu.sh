@@ -5,7 +5,7 @@
 #
 # POLYAD is the executable, FOLDER gets NAME.csv, NAME.svg and NAME.log of every figure, SECONDS is the budget of all: a
 # figure gets no more than its limit and what is left, points that do not fit it are left out, and figures after the end of
-# the budget are skipped. On an H200 about 560 seconds do, most of them for SLICE and for tile widths.
+# the budget are skipped. On an H200 about 700 seconds do, most of them for SLICE and for tile widths.
 # To change what is measured: DEVICE (gpu), DIMS3 and DIMS4, RANKS (of variants and models), ALS_RANKS, MEMORY_RANKS (all
 # by default), METHODS, ROW_SECONDS (of a point), TILE_DIMS, TILE_RANKS, TILE_MODES, F64 (empty for no f64),
 # MORE (options of every command), STEPS (names of steps, all by default).
@@ -65,6 +65,11 @@ step 4way-f32 170 rates "${measure[@]}" --dims "$dims4" --name 4way-f32
 step als-4way-f32 60 sweeps "${als[@]}" --dims "$dims4" --name als-4way-f32
 if [ -n "$f64" ]; then
   step 3way-f64 150 rates "${measure[@]}" --dims "$dims3" --dtype f64 --name 3way-f64
+  # SLICE would take half a minute an MTTKRP.
+  step 4way-f64 70 rates "${bench[@]}" --figure "variants,models" --methods fused,tile,gemm --ranks "$ranks" --dims "$dims4" \
+    --dtype f64 --name 4way-f64
+  step als-3way-f64 60 sweeps "${als[@]}" --dims "$dims3" --dtype f64 --name als-3way-f64
+  step als-4way-f64 60 sweeps "${als[@]}" --dims "$dims4" --dtype f64 --name als-4way-f64
 fi
 echo "all: $((SECONDS - start)) s; results in $out"
 exit $failed
