@@ -1,7 +1,7 @@
 //! fused_coop_cols - f16 matrix units (16x16x16, f32 sums), last mode: X is contiguous along the mode itself.
 //! Computes   partial[piece, i, r] = x_scale * scale[r] * sum over the piece's k = (l, t) of X[l, i, t] * prod_{m != n} A_m[i_m, r]; l runs left of mode n, t right of it
 //! Bindings   0 p uniform FusedParams | 1 x4 read vec4 f32 [entries / 4] | 2 x1 read f32, the same buffer | 3 factors read vec4 f32 [rows of all modes, lambda, scales; stride4] | 4 y4 read vec4 f32, the second slab | 5 z4 read vec4 f32, the third, or the second again | 6 partial read_write f32 [pieces, partial_rows, partial_stride4 * 4]; without MORE, 4 partial
-//! With       fused_params, fused_group, fused_place, fused_next, fused_operand, fused_load_cols, fused_load_slabs if MORE
+//! With       fused_params, fused_group, fused_place, fused_next, fused_coop_halves, fused_coop_products, fused_operand, fused_load_cols, fused_load_slabs if MORE
 //! Spec       ORDER 1..=8, RUNS 1 to keep every step within a run of the last other mode, 0 to cross them at the price of a division, SNUG 1 if runs are whole steps, BM, BN, BK tile of a workgroup, SM, SN subgroups along m and n, LANES of a subgroup, SPLIT 1 for float32 by three f16 products, 0 for one, FLUSH k between roundings, a power of two times BK, or 0 for none, VEC 4 or 1 entries of X a load, MORE 0 to 2 slabs of X behind the first that the reduction goes on in
 //! Grid       (column tiles of BN, fastest, times row tiles of BM times pieces, folded over y, 1)          src/plan/fused.rs
 //! Order      FLUSH k of a slab in the matrix unit, then a chain of those over the piece: repeatable
@@ -36,7 +36,9 @@ const SEVERAL: u32 = min(MORE, 1u);
 
 @group(0) @binding(4u + 2u * SEVERAL) var<storage, read_write> partial: array<f32>;
 
-const PX: u32 = BM / 4u + 2u; // 8 halves more than a row: fewer bank conflicts
+const BY_ROWS: u32 = 0u; // X in workgroup memory
+const XE: u32 = BM / 4u; // vec4s of a row there
+const PX: u32 = XE + 2u; // 8 halves more than a row: fewer bank conflicts
 const PB: u32 = BN / 4u + 2u;
 // High and low parts of X and of the Khatri-Rao rows; one part only without SPLIT. Every array is a multiple of 16
 // bytes, because fragments are loaded from addresses that have to be, and of exactly its rows: one vec4 more and the
@@ -89,76 +91,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
                 let at = li + part * WG;
                 bv[part] = operand(q0 + at / (BN / 4u), column, before);
             }
-            for (var part = 0u; part < BM * BK / 4u / WG; part++) { // @unroll
-                let at = li + part * WG;
-                let slot = (at / (BM / 4u)) * PX + at % (BM / 4u);
-                let value = xv[part] * p.x_scale;
-                let top = high(value);
-                if SPLIT == 1u {
-                    xh[slot] = Half(top);
-                    xl[slot] = Half(value - top);
-                } else {
-                    xh[slot] = Half(value);
-                }
-            }
-            for (var part = 0u; part < BK * BN / 4u / WG; part++) { // @unroll
-                let at = li + part * WG;
-                let slot = (at / (BN / 4u)) * PB + at % (BN / 4u);
-                let top = high(bv[part]);
-                if SPLIT == 1u {
-                    bh[slot] = Half(top);
-                    bl[slot] = Half(bv[part] - top);
-                } else {
-                    bh[slot] = Half(bv[part]);
-                }
-            }
+            // @insert fused_coop_halves
             workgroupBarrier();
             // @insert fused_next
-            for (var kk = 0u; kk < BK / 16u; kk++) { // @unroll
-                var a: array<coop_mat16x16<f16, A>, FM>; // @named
-                var b: array<coop_mat16x16<f16, B>, FN>; // @named
-                for (var i = 0u; i < FM; i++) { // @unroll
-                    a[i] = coopLoad<coop_mat16x16<f16, A>>(&xh[kk * 16u * PX + (wm * FM + i) * 4u], PX);
-                }
-                for (var j = 0u; j < FN; j++) { // @unroll
-                    b[j] = coopLoadT<coop_mat16x16<f16, B>>(&bh[kk * 16u * PB + (wn * FN + j) * 4u], PB);
-                }
-                for (var has = 0u; has < SPLIT; has++) { // @unroll
-                    // The small products first: high of X times low, low times high.
-                    var d: array<coop_mat16x16<f16, B>, FN>; // @named
-                    for (var j = 0u; j < FN; j++) { // @unroll
-                        d[j] = coopLoadT<coop_mat16x16<f16, B>>(&bl[kk * 16u * PB + (wn * FN + j) * 4u], PB);
-                    }
-                    for (var i = 0u; i < FM; i++) { // @unroll
-                        for (var j = 0u; j < FN; j++) { // @unroll
-                            c[i * FN + j] = coopMultiplyAdd(a[i], d[j], c[i * FN + j]);
-                        }
-                    }
-                    var e: array<coop_mat16x16<f16, A>, FM>; // @named
-                    for (var i = 0u; i < FM; i++) { // @unroll
-                        e[i] = coopLoad<coop_mat16x16<f16, A>>(&xl[kk * 16u * PX + (wm * FM + i) * 4u], PX);
-                    }
-                    for (var i = 0u; i < FM; i++) { // @unroll
-                        for (var j = 0u; j < FN; j++) { // @unroll
-                            c[i * FN + j] = coopMultiplyAdd(e[i], b[j], c[i * FN + j]);
-                        }
-                    }
-                }
-                for (var i = 0u; i < FM; i++) { // @unroll
-                    for (var j = 0u; j < FN; j++) { // @unroll
-                        c[i * FN + j] = coopMultiplyAdd(a[i], b[j], c[i * FN + j]);
-                    }
-                }
-            }
-            for (var has = 0u; has < ROUND; has++) { // @unroll
-                // A count from 0 and a power of two: the driver unrolls the steps between two roundings, and overlaps them.
-                if (step & (FLUSH / BK - 1u)) == FLUSH / BK - 1u {
-                    for (var f = 0u; f < FM * FN; f++) { // @unroll
-                        s[f] = s[f] + c[f];
-                        c[f] = coop_mat16x16<f32, C>();
-                    }
-                }
-            }
+            // @insert fused_coop_products
             workgroupBarrier();
         }
         for (var several = 0u; several < SEVERAL * ROUND; several++) { // @unroll

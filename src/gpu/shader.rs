@@ -30,6 +30,8 @@ shaders![
     "fused_coop8_cols",
     "fused_coop8_rows",
     "fused_coop_cols",
+    "fused_coop_halves",
+    "fused_coop_products",
     "fused_coop_rows",
     "fused_group",
     "fused_held_rows",

@@ -227,16 +227,17 @@ impl FusedF16 {
         }
         let more = Self { sm: 4, sn: 4, ..self };
         let group = 16 * caps.subgroup_size;
-        let whole = more.bm.is_multiple_of(64) && more.bn.is_multiple_of(64) && loads_evenly(&more, group, true);
+        let whole = more.bm.is_multiple_of(64)
+            && more.bn.is_multiple_of(64)
+            && loads_evenly([more.bm, more.bn, more.bk], group, true);
         (whole && group <= caps.max_workgroup_invocations && loops_keep(&more)).then_some(more)
     }
 }
 
 /// Whether every invocation loads as many vec4s, always of the same columns, and in the last mode rows.
-fn loads_evenly(tile: &FusedF16, group: u32, cols: bool) -> bool {
+fn loads_evenly([bm, bn, bk]: [u32; 3], group: u32, cols: bool) -> bool {
     let shared = |vectors: u32| vectors.is_multiple_of(group);
     let same = |edge: u32| group.is_multiple_of(edge / 4);
-    let FusedF16 { bm, bn, bk, .. } = *tile;
     shared(bm * bk / 4) && shared(bk * bn / 4) && same(bn) && (!cols || same(bm))
 }
 
@@ -312,13 +313,12 @@ pub(super) fn fused_f16(
             ((64, 64, 32, 2, 2, 512), 1.6, 1),
         ],
     };
-    let tile = |(bm, bn, bk, sm, sn, flush): Blocks| FusedF16 { bm, bn, bk, sm, sn, flush, groups: 0, tuned: false };
     let fits = |&&((bm, bn, bk, sm, sn, _), ..): &&Choice| {
         let padded = if cols { bk * (bm + 8) } else { bm * (bk + 8) };
         let halves = (padded + bk * (bn + 8)) * if split { 2 } else { 1 } + 8;
         let group = sm * sn * caps.subgroup_size;
-        let loads = loads_evenly(&tile((bm, bn, bk, sm, sn, 0)), group, cols);
-        halves * 2 <= caps.max_workgroup_memory && group <= caps.max_workgroup_invocations && loads
+        let fit = halves * 2 <= caps.max_workgroup_memory && group <= caps.max_workgroup_invocations;
+        fit && loads_evenly([bm, bn, bk], group, cols)
     };
     // A measured tile comes first; it is as good as the table's best, or it would not be there.
     let kernel = if split { TileKernel::CoopFloat32 } else { TileKernel::CoopFast };
@@ -330,9 +330,10 @@ pub(super) fn fused_f16(
         time * padding(rows, bm) * padding(last, bk).min(1.5)
     };
     let &(blocks, _, times) = first.iter().chain(table).filter(fits).min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    let (bm, bn, bk, sm, sn, flush) = blocks;
     let measured = measured.filter(|tile| tile.blocks() == blocks);
     let groups = measured.map_or(times * DEFAULT_GROUPS, |tile| tile.groups) as usize;
-    Some(FusedF16 { groups, tuned: measured.is_some(), ..tile(blocks) })
+    Some(FusedF16 { bm, bn, bk, sm, sn, flush, groups, tuned: measured.is_some() })
 }
 
 /// Invocations of a subgroup where the adapter gives a range of them; 0 where that can be anything in it. Metal gives the
@@ -469,7 +470,10 @@ mod tests {
                 seen.insert((bm, bn));
                 let Some(over) = tile.over_slabs(&caps).filter(|_| cols) else { continue };
                 let (group, sums) = (over.sm * over.sn * lanes, over.bm * over.bn / over.sm / over.sn);
-                assert!(loads_evenly(&over, group, true) && group <= 1024, "{bm} x {bn} by {group}");
+                assert!(
+                    loads_evenly([over.bm, over.bn, over.bk], group, true) && group <= 1024,
+                    "{bm} x {bn} by {group}"
+                );
                 assert!(over.bm % (16 * over.sm) == 0 && over.bn % (16 * over.sn) == 0, "{bm} x {bn} by {group}");
                 assert!(sums * (1 + over.flush.min(1)) <= 2048 && (over.bm, over.bn) == (bm, bn), "{sums}");
                 over_slabs.insert((bm, bn, over.sm * over.sn));

@@ -70,15 +70,18 @@ impl Asked<'_> {
         // The index of a mode begins anew with every part where the kernel counts it modulo its dim, which it does of
         // none or of several modes but the last. One alone gets company: a mode with one row, the weights, which are ones.
         let ones = usize::from(left && right && group.len() == 2);
-        let as_one = self.as_one(group).filter(|whole| self.reads_slabs(group, whole, ones)).map(Cow::Owned);
-        let slabs = match as_one {
-            Some(whole) => vec![whole],
-            None => self.slabs.iter().map(Cow::Borrowed).collect(),
+        let one_by_one = || {
+            self.slabs.iter().map(|slab| {
+                let (view, kernel) = self.kernel(group, slab, ones, 0)?;
+                Ok((Cow::Borrowed(slab), view, kernel))
+            })
         };
-        for (index, slab) in slabs.iter().enumerate() {
-            let batch = if left && right { slab.dims[..group.start].iter().product() } else { 1 };
-            let more = if slabs.len() < self.slabs.len() { self.slabs.len() - 1 } else { 0 };
-            let (view, kernel) = self.kernel(group, slab, ones, more)?;
+        let units = match self.over_slabs(group, ones)? {
+            Some(all) => vec![all],
+            None => one_by_one().collect::<Result<_>>()?,
+        };
+        for (index, (slab, view, kernel)) in units.into_iter().enumerate() {
+            let batch = view.batch;
             let run = view.run(kernel.runs);
             let run_steps = run.div_ceil(kernel.step);
             let steps = view.reduction / run * run_steps;
@@ -174,23 +177,21 @@ impl Asked<'_> {
         Ok(all)
     }
 
-    /// The tensor as one, where its slabs cut nothing but the group, a single mode: all of them have the same rows of T.
-    fn as_one(&self, group: &Range<usize>) -> Option<Slab> {
+    /// The tensor as one, and a kernel that goes through its slabs, so that each entry of T is written once and not once a slab:
+    /// where they cut nothing but the group, a single mode, all of them have the same rows of T.
+    fn over_slabs(&self, group: &Range<usize>, ones: usize) -> Result<Option<(Cow<'_, Slab>, View, Kernel)>> {
+        let (slabs, first) = (&self.slabs, &self.slabs[0]);
         let whole = |slab: &Slab| (0..self.shape.order()).all(|m| group.contains(&m) || slab.dims[m] == self.shape[m]);
-        let even =
-            self.slabs.windows(2).all(|pair| pair[0].len() == self.slabs[0].len() && pair[1].len() <= pair[0].len());
-        let suits = (2..=READ_TOGETHER).contains(&self.slabs.len()) && group.len() == 1;
-        let suits = suits && even && self.slabs.iter().all(whole) && self.caps.max_storage_buffers >= 6;
-        let (dims, offsets) = (self.shape.dims().to_vec(), vec![0; self.shape.order()]);
-        suits.then_some(Slab { start: 0, dims, offsets })
-    }
-
-    /// Whether the kernel of that reads several slabs: then each entry of T is written once, and not once a slab.
-    fn reads_slabs(&self, group: &Range<usize>, whole: &Slab, ones: usize) -> bool {
-        self.kernel(group, whole, ones, self.slabs.len() - 1).is_ok_and(|(_, kernel)| {
-            let vec4 = kernel.spec.consts.contains(&("VEC", 4));
-            kernel.more() > 0 && vec4 && self.slabs[0].dims[group.start].is_multiple_of(kernel.step)
-        })
+        let even = slabs.windows(2).all(|pair| pair[0].len() == first.len() && pair[1].len() <= first.len());
+        let suits = (2..=READ_TOGETHER).contains(&slabs.len()) && group.len() == 1;
+        if !(suits && even && slabs.iter().all(whole) && self.caps.max_storage_buffers >= 6) {
+            return Ok(None);
+        }
+        let all = Slab { start: 0, dims: self.shape.dims().to_vec(), offsets: vec![0; self.shape.order()] };
+        let (view, kernel) = self.kernel(group, &all, ones, slabs.len() - 1)?;
+        let vec4 = kernel.spec.consts.contains(&("VEC", 4));
+        let reads = kernel.more() > 0 && vec4 && first.dims[group.start].is_multiple_of(kernel.step);
+        Ok(reads.then_some((Cow::Owned(all), view, kernel)))
     }
 
     /// X of a slab as a kernel sees it, and the kernel; `ones` modes are there for company, `more` slabs behind this one are

@@ -5,22 +5,16 @@ use super::variants::chart_number;
 use super::{Drawn, Setting, failed, shown_name};
 use crate::chart::{self, Axis, Bar, Bars, Frame};
 use crate::failure::Failure;
+use crate::measure::sweeps::{self, SWEEPS};
 use crate::measure::{AnyError, data, timer::AWAKE};
 use crate::report::{Out, number};
 use ndarray::ArrayD;
 use polyad::plan::DeviceKind;
-use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real, Sweep, cp_als_with};
-use std::ops::ControlFlow;
+use polyad::{Backend, CpAlsOptions, Device, Dtype, Method, Real};
 use std::time::Instant;
 
-/// Sweeps timed, after those that compile kernels and warm a GPU up: a multiple of those after which the steps of a tree of up
-/// to four groups repeat. Where all sweeps take the same steps, two do that `--seconds` goes into so often.
-const SWEEPS: usize = 12;
+/// How often `--seconds` goes into sweeps that all take the same steps.
 const SHARE: f64 = 10.0;
-/// Sweeps after which such a tree has taken each of its steps once.
-const FIRST: usize = 3;
-/// Most sweeps in all.
-const MOST: usize = 1000;
 /// What a bar is made of.
 const PARTS: [&str; 4] = ["MTTKRP", "gram and solve", "fit", "transfer"];
 
@@ -63,7 +57,7 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
                 continue;
             }
             let clock = Instant::now();
-            let split = match sweeps(setting, device, &x, rank, method) {
+            let split = match split(setting, device, &x, rank, method) {
                 Ok(split) => split,
                 Err(error) => {
                     setting.skip(&format!("{method} at rank {rank}"), &error);
@@ -112,39 +106,21 @@ fn of<T: Real>(setting: &Setting<'_>, device: &Device, out: &mut Out) -> Result<
     Ok(Drawn { svg: chart::bars(&frame, &bars).map_err(Failure::Failed)?, table })
 }
 
-fn sweeps<T: Real>(
+fn split<T: Real>(
     setting: &Setting<'_>,
     device: &Device,
     x: &ArrayD<T>,
     rank: usize,
     method: Method,
 ) -> Result<Split, AnyError> {
-    let options = CpAlsOptions::new(rank).max_sweeps(MOST).fit_tolerance(0.0).plan(setting.options(method));
+    let options = CpAlsOptions::new(rank).plan(setting.options(method));
     let warm_up = if device.caps().kind != DeviceKind::Cpu { AWAKE } else { 0.0 };
-    let (mut ends, mut first): (Vec<Sweep>, _) = (Vec::new(), None);
-    let (mut passes, mut usual, mut alike) = (0, None, true);
-    cp_als_with(device, x.view(), &options, |sweep| {
-        let running = sweep.seconds - *first.get_or_insert(sweep.seconds);
-        // Sweeps of a tree of three groups or more differ.
-        let step = sweep.passes - std::mem::replace(&mut passes, sweep.passes);
-        alike &= *usual.get_or_insert(step) == step;
-        if running < warm_up && sweep.number < MOST - SWEEPS || !alike && sweep.number <= FIRST {
-            ends.clear();
-        }
-        ends.push(*sweep);
-        let since = sweep.seconds - ends[0].seconds;
-        let enough = ends.len() > SWEEPS || alike && ends.len() > 2 && since > SHARE * setting.args.seconds;
-        if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    let (Some(from), Some(to)) = (ends.first(), ends.last().filter(|_| ends.len() > 1)) else {
-        return Err("CP-ALS ended before its second sweep".into());
-    };
-    let mean = |part: fn(&Sweep) -> f64| (part(to) - part(from)) / (ends.len() - 1) as f64;
+    let swept = sweeps::sweeps(device, x, options, warm_up, Some(SHARE * setting.args.seconds))?;
     let parts = [
-        mean(|s| s.parts.mttkrp),
-        mean(|s| s.parts.algebra + s.parts.gram + s.parts.solve),
-        mean(|s| s.parts.fit),
-        mean(|s| s.parts.transfer),
+        swept.mean(|s| s.parts.mttkrp),
+        swept.mean(|s| s.parts.algebra + s.parts.gram + s.parts.solve),
+        swept.mean(|s| s.parts.fit),
+        swept.mean(|s| s.parts.transfer),
     ];
-    Ok(Split { seconds: mean(|s| s.seconds), parts, wait: mean(|s| s.parts.wait) })
+    Ok(Split { seconds: swept.mean(|s| s.seconds), parts, wait: swept.mean(|s| s.parts.wait) })
 }

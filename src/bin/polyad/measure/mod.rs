@@ -5,6 +5,7 @@ pub mod data;
 pub mod limits;
 #[cfg(feature = "gpu")]
 pub mod roofline;
+pub mod sweeps;
 pub mod timer;
 
 /// What measuring can fail with.
